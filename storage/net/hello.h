@@ -1,0 +1,59 @@
+/* hello.h: what two hosts prove and tell each other before any other frame (DESIGN.md 5).
+ *
+ * Both ends send HELLO (protocol versions, cluster name, cluster id, host id, boot state, map
+ * digest and canonical text, table digest, epoch, drives with ids and boot counters, a 32-byte
+ * random challenge), then PROOF: HMAC-SHA256(cluster secret, "kofn hello" | role | both challenges
+ * | both HELLO bytes), compared in constant time. Only then is the other's hello believed and
+ * checked by the policy. A refusal is sent as BYE with words, and logged at both ends. */
+#ifndef KOFN_STORAGE_NET_HELLO_H
+#define KOFN_STORAGE_NET_HELLO_H
+
+#include "codec/bytes.h"
+#include "codec/digest.h"
+#include "config/cluster_map.h"
+
+#define HELLO_BYTES_MAX (256u << 10)
+#define HELLO_PROTOCOL_MIN 1
+#define HELLO_PROTOCOL_MAX 1
+
+enum boot_state {
+  BOOT_EMPTY,     /* no drive is formatted, and the state directory remembers nothing */
+  BOOT_FORMATTED, /* drives carry cluster_id */
+};
+
+struct hello_drive {
+  uint16_t drive; /* index in the map */
+  bool usable;
+  struct id128 drive_id;
+  uint64_t boot_counter;
+};
+
+struct hello {
+  uint16_t protocol_min, protocol_max;
+  char cluster_name[SETTINGS_NAME_BYTES_MAX + 1];
+  char host_id[SETTINGS_NAME_BYTES_MAX + 1];
+  uint8_t boot; /* enum boot_state */
+  struct id128 cluster_id;
+  uint32_t epoch;
+  uint8_t map_digest[SHA256_LEN], table_digest[SHA256_LEN];
+  uint64_t wall_ms;
+  unsigned drive_count;
+  struct hello_drive drives[MAP_DRIVES_MAX];
+  const char *canonical; /* membership text; borrowed */
+};
+
+/* What the connection code asks of the process. Thread-safe: called from every loop. */
+struct hello_policy {
+  /* Fills everything; `canonical` stays the policy's. */
+  void (*fill)(struct hello_policy *p, struct hello *out);
+  /* 0, or ERR_REFUSED with words that say how they differ ("membership differs: they have \"...\",
+   * we have ..."). `host` is the index of the remote host in our map, or -1 when unknown (then
+   * refused). */
+  int (*check)(struct hello_policy *p, int host, const struct hello *remote, char *why,
+               size_t why_cap);
+  /* A CONTROL frame (bootstrap). Appends the answer. 0 or an error to send back. */
+  int (*control)(struct hello_policy *p, int host, struct slice request, struct byte_writer *reply);
+  struct slice secret; /* cluster secret */
+};
+
+#endif
