@@ -6,6 +6,7 @@
 #include "server/s3.h"
 #include "storage/net/chunk_server.h"
 #include "storage/net/cluster.h"
+#include "storage/net/peer_local.h"
 #include "storage/net/peer_tcp.h"
 
 struct host; /* host.c: all workers of the process */
