@@ -1,0 +1,70 @@
+/* objects.c: what all operations share: codecs, versions, and where a key lives. */
+#include "storage/object/objects.h"
+
+#include <assert.h>
+
+#include "storage/object/bucket_cache.h"
+
+int objects_open(struct objects *o) {
+  assert(o->env && o->map && o->placement && o->placement->pool_count == o->map->pool_count);
+  for (unsigned i = 0; i < o->map->pool_count; i++) {
+    int err = codec_new(&o->map->pools[i].profile, &o->codecs[i]);
+    if (err < 0) {
+      objects_close(o);
+      return err;
+    }
+  }
+  int err = bucket_cache_new(&o->buckets);
+  if (err < 0) objects_close(o);
+  return err;
+}
+
+void objects_close(struct objects *o) {
+  assert(o->running == 0);
+  for (unsigned i = 0; i < MAP_POOLS_MAX; i++) codec_free(TAKE(o->codecs[i]));
+  bucket_cache_free(TAKE(o->buckets));
+}
+
+/* Saturates: a poisoned stamp must not wrap round to the oldest. Drives refuse it (ERR_CLOCK). */
+static uint64_t hlc_after(uint64_t hlc) {
+  return hlc == UINT64_MAX ? hlc : hlc + 1;
+}
+
+struct version objects_mint(struct objects *o, const struct version *seen) {
+  struct version v = {.hlc = env_wall_ms(o->env) << VERSION_HLC_SHIFT};
+  v.hlc = MAX(v.hlc, hlc_after(o->hlc_last.hlc));
+  if (seen) v.hlc = MAX(v.hlc, hlc_after(seen->hlc));
+  env_random(o->env, &v.nonce, sizeof v.nonce);
+  o->hlc_last = v;
+  return v;
+}
+
+void objects_saw(struct objects *o, const struct version *seen) {
+  version_raise(&o->hlc_last, seen);
+}
+
+struct key_place objects_place(struct objects *o, unsigned pool, const struct id128 *bucket,
+                               struct slice key) {
+  assert(pool < o->map->pool_count);
+  const struct map_pool *p = &o->map->pools[pool];
+  struct key_place place = {.pool = pool, .n = p->n, .d = p->d, .w = p->w, .r = p->r};
+  place.bucket = *bucket;
+  place.partition = placement_partition(bucket, key);
+  const uint16_t *slots = placement_slots(o->placement, pool, place.partition);
+  for (unsigned i = 0; i < place.n; i++) place.peers[i] = o->peers[slots[i]];
+  return place;
+}
+
+void objects_request(struct objects *o, const struct key_place *place, unsigned slot,
+                     struct slice key, enum peer_verb verb, struct peer_call *call) {
+  assert(slot < place->n);
+  struct peer_request *req = &call->req;
+  req->verb = (uint8_t)verb;
+  req->pool = (uint8_t)place->pool;
+  req->slot = (uint8_t)slot;
+  req->partition = (uint16_t)place->partition;
+  req->epoch = o->placement->epoch;
+  req->timeout_ms = o->peer_timeout_ms;
+  req->bucket = place->bucket;
+  req->key = key;
+}
