@@ -42,6 +42,12 @@ uv_loop_t *env_uv_loop(struct env_uv *e);
  */
 void env_uv_close(struct env_uv *e);
 
+/* The wall clock that env and drives share: CLOCK_REALTIME; in builds with test switches moved by
+ * KOFN_TEST_CLOCK_OFFSET_MS. */
+uint64_t wall_clock_ms(void);
+
+/* Readable from any thread. buffer_bytes: mapped now (out and cached); buffer_bytes_max: the most
+ * there ever were. */
 struct env_uv_stats {
   uint64_t buffer_bytes, buffer_bytes_max, buffer_waits, buffer_timeouts, works_lane, works_loop;
 };
