@@ -112,6 +112,9 @@ void http_respond(struct http_request *req, int status, struct slice body);
 /* Starts an answer of `length` bytes (for HEAD: only says so); req->sink takes the bytes. The head
  * goes out with the first write (or at http_end). length BODY_LENGTH_UNKNOWN: chunked. */
 void http_begin(struct http_request *req, int status, uint64_t length);
+/* Takes http_begin back while nothing was written yet, with the headers added so far dropped:
+ * another answer follows. */
+void http_begin_undo(struct http_request *req);
 /* All bytes were written. The request is gone when this returns. */
 void http_end(struct http_request *req);
 /* The answer cannot be completed: reset the connection. The request is gone. */
