@@ -42,6 +42,9 @@ _must_check_ int stripe_reader_open(struct objects *o, const struct key_place *p
 /* Reads up to `count` stripes from `first` on; the window may hold fewer, at least one. One read at
  * a time. */
 void stripe_reader_read(struct stripe_reader *r, uint64_t first, uint64_t count);
+/* The same, but only where a buffer is free at once: false and nothing started otherwise. A reader
+ * that holds a window must not wait for another: it would keep from others what they wait for. */
+_must_check_ bool stripe_reader_read_ahead(struct stripe_reader *r, uint64_t first, uint64_t count);
 /* A pending read's cb runs with ERR_CANCELLED. */
 void stripe_reader_cancel(struct stripe_reader *r);
 /* Slots found bad (CRC failure or no chunk) so far: for the heal queue. */
