@@ -274,3 +274,14 @@ unsigned placement_partition(const struct id128 *bucket, struct slice key) {
   sha256(text, sizeof bucket->bytes + key.len, hash);
   return (unsigned)(load_be64(hash) % PARTITION_COUNT);
 }
+
+bool placement_covered(const struct placement *p, unsigned pool, const bool have[MAP_DRIVES_MAX],
+                       unsigned count) {
+  for (unsigned part = 0; part < PARTITION_COUNT; part++) {
+    const uint16_t *slots = placement_slots(p, pool, part);
+    unsigned found = 0;
+    for (unsigned s = 0; s < p->n[pool]; s++) found += have[slots[s]];
+    if (found < count) return false;
+  }
+  return true;
+}

@@ -37,6 +37,10 @@ void map_digest(const char *canonical, uint8_t out[SHA256_LEN]);
 /* First 8 bytes of SHA-256(bucket uuid, key) mod PARTITION_COUNT. */
 unsigned placement_partition(const struct id128 *bucket, struct slice key);
 
+/* Every partition of the pool has at least `count` drives with have[drive]. */
+bool placement_covered(const struct placement *p, unsigned pool, const bool have[MAP_DRIVES_MAX],
+                       unsigned count);
+
 /* The N drive indexes of a partition, slot order. */
 static inline const uint16_t *placement_slots(const struct placement *p, unsigned pool,
                                               unsigned partition) {
