@@ -43,7 +43,7 @@ struct http_request {
   enum http_method method;
   struct slice method_name;
   struct slice target; /* raw, as received */
-  struct slice path;   /* raw, up to '?' */
+  struct slice path;   /* raw, up to '?'; begins with '/' */
   struct slice query;  /* raw, behind '?'; data == NULL: no '?' */
   struct http_header headers[HTTP_HEADERS_MAX];
   unsigned header_count;
@@ -90,7 +90,9 @@ _must_check_ int http_server_start(struct env_uv *env, const char *address,
 void http_server_drain(struct http_server *s, void (*drained)(void *arg), void *arg);
 /* Closes every connection now (shutdown_grace is over); `drained` then follows. */
 void http_server_abort(struct http_server *s);
-/* After drained: frees when the loop has closed the handles. */
+/* The port it listens on (an address may say port 0), or a negative error. */
+int http_server_port(const struct http_server *s);
+/* After drained: frees when the loop has closed the handles. NULL is allowed. */
 void http_server_free(struct http_server *s);
 
 /* First header of that (lower-case) name; data == NULL when absent. */
@@ -117,7 +119,9 @@ void http_begin(struct http_request *req, int status, uint64_t length);
 void http_begin_undo(struct http_request *req);
 /* All bytes were written. The request is gone when this returns. */
 void http_end(struct http_request *req);
-/* The answer cannot be completed: reset the connection. The request is gone. */
+/* The answer cannot be completed: reset the connection. The request is gone. A body read or sink
+ * write still pending at http_respond, http_end or http_reset gets its callback later, with an
+ * error. */
 void http_reset(struct http_request *req);
 /* Sends 100 Continue now if it is owed. */
 void http_continue(struct http_request *req);
