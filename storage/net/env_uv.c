@@ -1,6 +1,6 @@
 /* env_uv.c: struct env over one libuv loop.
  *
- *   timers    one uv_timer over a heap
+ *   timers    one uv_timer over a heap; those due at once by the check handle
  *   work      small: `soon`, run by the check handle after this turn's I/O (an idle handle keeps
  *             the poll from blocking while something waits); large: CPU lane -> `ran` -> mailbox
  *   buffers   buf_pool; its callbacks are delivered from the check handle too */
@@ -33,6 +33,7 @@ struct env_uv {
   uv_check_t check;
   uv_idle_t idle;
   struct list soon; /* env_work */
+  bool timers_due;  /* the first timer is due: the check handle fires it */
   bool deferred;    /* the idle handle runs */
   unsigned handles; /* of ours, open */
   struct buf_pool pool;
@@ -100,21 +101,24 @@ static void env_uv_random(struct env *env, void *dst, size_t len) {
   memset(e->random + e->random_left, 0, len); /* a byte is handed out once */
 }
 
-static void timers_fire(uv_timer_t *handle);
-
-static void timers_arm(struct env_uv *e) {
-  struct env_timer *first = timer_heap_first(&e->timers);
-  if (!first || first->due_ms >= e->timer_due_ms) return; /* a turn too many is cheap */
-  uint64_t now = env_uv_now_ms(&e->env);
-  e->timer_due_ms = first->due_ms;
-  uv_update_time(e->loop); /* the loop's cached time would end the delay early */
-  uv_timer_start(&e->timer, timers_fire, first->due_ms > now ? first->due_ms - now : 0, 0);
+static void idle_turn(uv_idle_t *idle) {
+  (void)idle;
 }
 
-static void timers_fire(uv_timer_t *handle) {
-  struct env_uv *e = container_of(handle, struct env_uv, timer);
+/* Something waits for the check handle. */
+static void defer(struct env_uv *e) {
+  if (e->deferred) return;
+  e->deferred = true;
+  uv_idle_start(&e->idle, idle_turn);
+}
+
+static void timers_arm(struct env_uv *e);
+
+/* Fires what was armed before and is due. A timer that re-arms itself at 0 comes in the next turn.
+ */
+static void timers_fire(struct env_uv *e) {
   uint64_t now = env_uv_now_ms(&e->env), sequence_end = e->timers.sequence;
-  e->timer_due_ms = 0; /* callbacks need not re-arm: it is done below */
+  e->timer_due_ms = 0; /* callbacks need not arm: it is done below */
   for (struct env_timer *t; (t = timer_heap_first(&e->timers));) {
     if (t->due_ms > now || timer_heap_sequence(t) >= sequence_end) break;
     timer_heap_remove(&e->timers, t);
@@ -123,6 +127,26 @@ static void timers_fire(uv_timer_t *handle) {
   }
   e->timer_due_ms = UINT64_MAX;
   timers_arm(e);
+}
+
+static void timer_expired(uv_timer_t *handle) {
+  timers_fire(container_of(handle, struct env_uv, timer));
+}
+
+/* What is due at once goes by the check handle: libuv runs a timer that is re-armed at 0 again in
+ * the same turn, for ever. */
+static void timers_arm(struct env_uv *e) {
+  struct env_timer *first = timer_heap_first(&e->timers);
+  if (!first || first->due_ms >= e->timer_due_ms) return; /* a turn too many is cheap */
+  uint64_t now = env_uv_now_ms(&e->env);
+  e->timer_due_ms = first->due_ms;
+  if (first->due_ms <= now) {
+    e->timers_due = true;
+    defer(e);
+    return;
+  }
+  uv_update_time(e->loop); /* the loop's cached time would end the delay early */
+  uv_timer_start(&e->timer, timer_expired, first->due_ms - now, 0);
 }
 
 static void env_uv_timer_stop(struct env *env, struct env_timer *t) {
@@ -142,23 +166,16 @@ static void env_uv_timer_start(struct env *env, struct env_timer *t, uint64_t de
   timers_arm(e);
 }
 
-static void idle_turn(uv_idle_t *idle) {
-  (void)idle;
-}
-
-/* Something waits for the check handle. */
-static void defer(struct env_uv *e) {
-  if (e->deferred) return;
-  e->deferred = true;
-  uv_idle_start(&e->idle, idle_turn);
-}
-
 static void pool_kick(struct buf_pool *p) {
   defer(container_of(p, struct env_uv, pool));
 }
 
 static void run_deferred(uv_check_t *check) {
   struct env_uv *e = container_of(check, struct env_uv, check);
+  if (e->timers_due) {
+    e->timers_due = false;
+    timers_fire(e);
+  }
   for (int i = 0; i < ENV_SOON_ROUNDS_MAX; i++) {
     if (list_empty(&e->soon) && list_empty(&e->pool.ready)) break;
     buf_pool_deliver(&e->pool);
@@ -171,7 +188,7 @@ static void run_deferred(uv_check_t *check) {
       w->done(w);
     }
   }
-  if (e->deferred && list_empty(&e->soon) && list_empty(&e->pool.ready)) {
+  if (e->deferred && !e->timers_due && list_empty(&e->soon) && list_empty(&e->pool.ready)) {
     e->deferred = false;
     uv_idle_stop(&e->idle);
   }
