@@ -10,6 +10,7 @@
 #define OBJECT_SUSPECT_MS 1000    /* PROTOCOL.md 1: how long an ack waits for the drives beyond W */
 #define OBJECT_UNDETERMINED_MS 50 /* PROTOCOL.md 6: how long a read waits for a PUT in flight */
 #define OBJECT_RESOLVE_TRIES 6
+#define OBJECTS_HEALED_MAX 64
 
 /* Plain counters; the metrics page reads them. */
 struct objects_stats {
@@ -36,8 +37,12 @@ struct objects {
   uint64_t buffer_wait_ms;
   struct version hlc_last; /* highest version seen or minted by this loop */
   struct bucket_cache *buckets;
+  struct list put_turns; /* conditional PUTs that queue by key; zero until used */
   struct objects_stats stats;
   unsigned running; /* operations not yet freed */
+  /* Versions whose heal reads have asked for lately, a ring: asked once, not at every GET. */
+  struct version healed[OBJECTS_HEALED_MAX];
+  unsigned healed_next;
   /* Test builds only (KOFN_TEST_SWITCHES): a PUT stops dead after exactly this many ACCEPT acks (0:
    * off); the promise round is skipped. Never set, and not compiled, in a release. */
 #ifdef KOFN_TEST_SWITCHES

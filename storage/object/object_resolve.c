@@ -1,0 +1,123 @@
+/* object_resolve.c: RESOLVE(key) of PROTOCOL.md 6, for the sweep and for lists.
+ *
+ *   promise round -> CLASSIFY -> undetermined: settle at the promised version
+ *                             -> chosen: flag the rows that lack the C flag; discard the dead ones
+ *                             -> absent: discard the dead ones
+ *
+ * Possibly chosen goes forward; provably not chosen goes back, under a promise. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "config/err.h"
+#include "storage/object/object.h"
+#include "storage/object/oneway.h"
+#include "storage/object/promise.h"
+#include "storage/object/settle.h"
+#include "storage/object/slots.h"
+
+struct object_resolve {
+  struct objects *o;
+  struct key_place place;
+  uint8_t *key;
+  size_t key_len;
+  struct promise promise;
+  unsigned rounds;
+  unsigned discarding;
+  object_resolve_cb cb;
+  void *arg;
+};
+
+static struct slice resolve_key(const struct object_resolve *r) {
+  return slice_of(r->key, r->key_len);
+}
+
+static void resolve_end(struct object_resolve *r, int err) {
+  object_resolve_cb cb = r->cb;
+  void *arg = r->arg;
+  promise_close(&r->promise);
+  if (err == ERR_UNAVAILABLE) r->o->stats.unavailable++;
+  r->o->running--;
+  free(r->key);
+  free(r);
+  cb(arg, err);
+}
+
+static void resolve_settled(void *arg, int err) {
+  struct object_resolve *r = arg;
+  if (err == ERR_PROMISED && ++r->rounds < OBJECT_RESOLVE_TRIES) {
+    promise_start(&r->promise, r->rounds);
+    return;
+  }
+  resolve_end(r, err == ERR_PROMISED ? ERR_CONFLICT : err);
+}
+
+static void resolve_discarded(void *arg) {
+  struct object_resolve *r = arg;
+  if (--r->discarding == 0) resolve_end(r, 0);
+}
+
+/* Slots that lack the chosen row or its chunk. Where no C flag was in sight, its coordinator died
+ * before it could say which drives it missed, and a drive that does not answer counts as missing
+ * until heal has looked; where a flag was in sight, the coordinator has named them itself. */
+static uint32_t resolve_missing(const struct object_resolve *r) {
+  const struct classification *c = &r->promise.base;
+  uint32_t looked = c->flagged ? r->promise.gather->replied : slots_all(r->place.n);
+  return looked & ~(c->acked & c->healthy);
+}
+
+static void resolve_decided(struct object_resolve *r) {
+  struct classification *c = &r->promise.base;
+  if (c->verdict == VERDICT_CHOSEN && (c->acked & ~c->flagged))
+    commit_send(r->o, &r->place, resolve_key(r), &c->row.ver, resolve_missing(r),
+                c->acked & ~c->flagged);
+  r->discarding = 1; /* held until all are sent */
+  for (unsigned i = 0; i < c->dead_count; i++) {
+    struct oneway discard = {.verb = PEER_DISCARD, .ver = c->dead[i]};
+    r->o->stats.discards++;
+    if (oneway_send(r->o, &r->place, resolve_key(r), &discard, r->promise.gather->replied,
+                    resolve_discarded, r))
+      r->discarding++;
+  }
+  resolve_discarded(r);
+}
+
+static void resolve_promised(struct promise *p, int err) {
+  struct object_resolve *r = container_of(p, struct object_resolve, promise);
+  if (err < 0) {
+    resolve_end(r, err);
+    return;
+  }
+  const struct classification *c = &p->base;
+  if (c->verdict != VERDICT_UNDETERMINED) {
+    resolve_decided(r);
+    return;
+  }
+  err = settle_start(r->o, &r->place, resolve_key(r), &c->row, &p->ver, 0, c->healthy,
+                     resolve_settled, r);
+  promise_close(p);
+  if (err < 0) resolve_end(r, err);
+}
+
+int object_resolve_start(struct objects *o, unsigned pool, const struct id128 *bucket,
+                         struct slice key, object_resolve_cb cb, void *arg) {
+  struct object_resolve *r = calloc(1, sizeof *r);
+  uint8_t *copy = malloc(key.len + 1);
+  if (!r || !copy) {
+    free(r);
+    free(copy);
+    return -ENOMEM;
+  }
+  memcpy(copy, key.data, key.len);
+  r->o = o;
+  r->key = copy;
+  r->key_len = key.len;
+  r->place = objects_place(o, pool, bucket, resolve_key(r));
+  r->promise =
+      (struct promise){.o = o, .place = &r->place, .key = resolve_key(r), .done = resolve_promised};
+  r->cb = cb;
+  r->arg = arg;
+  o->running++;
+  o->stats.resolves++;
+  promise_start(&r->promise, 0);
+  return 0;
+}

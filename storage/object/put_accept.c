@@ -1,0 +1,186 @@
+/* put_accept.c: the row, its ACCEPT at every slot whose chunk is whole, and the answer; see put.h.
+ *
+ * W acks: chosen; COMMIT at once, then the answer when every other slot has acked, failed or been
+ * silent for OBJECT_SUSPECT_MS. Less: success can still be found out (recovery), or it is unknown.
+ * Only where every drive that was asked has refused is it certain that nothing happened. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "config/err.h"
+#include "storage/object/put.h"
+
+int put_row_encode(struct object_put *put, const struct version *ver, uint8_t **ret_bytes,
+                   size_t *ret_len) {
+  struct row row = {.ver = *ver,
+                    .kind = put->kind,
+                    .op_id = put->op_id,
+                    .data_id = put->data_id,
+                    .profile = put->profile,
+                    .size = put->size,
+                    .mtime_ms = put->mtime_ms,
+                    .etag = slice_str(put->etag)};
+  char longest[2 * MD5_LEN];
+  memset(longest, '0', sizeof longest);
+  if (put->state ==
+      PUT_START) { /* a trial, to know before the body comes whether it is too large */
+    row.ver.hlc = MAX(row.ver.hlc, 1u);
+    row.size = put->length; /* an unknown length has data as far as this goes */
+    if (put->length == 0) row.data_id = (struct id128){{0}};
+    if (!put->has_etag) row.etag = slice_of(longest, sizeof longest);
+  }
+  if (put->kind == ROW_TOMB) row.etag = (struct slice){0};
+  if (put->digested) memcpy(row.digests, put->digests, sizeof row.digests);
+  static const struct attr none;
+  return row_encode(&row, put->attrs ? put->attrs : &none, put->attrs ? put->attr_count : 0,
+                    &put->place.bucket, put->key, ret_bytes, ret_len);
+}
+
+static void put_accept_changed(void *arg) {
+  put_unref_advance(arg);
+}
+
+static void put_accept_send(struct object_put *put) {
+  struct accept *a = &put->accept;
+  const struct put_window *w = &put->windows[0];
+  unsigned sent = 0;
+  slots_foreach(i, put->live) {
+#ifdef KOFN_TEST_SWITCHES
+    if (put->o->test_stop_after_accepts && sent == put->o->test_stop_after_accepts) break;
+#endif
+    if (put->is_inline && put->size > 0)
+      accept_send(a, i, w->units[i], w->stripe_count);
+    else
+      accept_send(a, i, NULL, 0);
+    if (!(a->pending >> i & 1)) continue;
+    put_ref(put);
+    sent++;
+  }
+}
+
+void put_accept_start(struct object_put *put, const struct version *ver) {
+  slots_foreach(i, put->live) if (!put->place.peers[i]->up) put->live &= ~(1u << i);
+  if (slots_count(put->live) < put->place.w) {
+    put_fail(put, put_stage_shortage(put));
+    return;
+  }
+  if (!put->mtime_ms) put->mtime_ms = env_wall_ms(put->env);
+  uint8_t *bytes = NULL;
+  size_t len = 0;
+  int err = put_row_encode(put, ver, &bytes, &len);
+  if (err == 0) {
+    accept_close(&put->accept);
+    err = accept_open(&put->accept, put->o, &put->place, put->key, bytes, len, put_accept_changed,
+                      put);
+  }
+  if (err < 0) {
+    free(bytes);
+    put_fail(put, err);
+    return;
+  }
+  put->state = PUT_ACCEPT;
+  put->result.ver = *ver;
+  put->accept_rounds++;
+  put_accept_send(put);
+}
+
+static uint32_t put_accept_missing(const struct object_put *put) {
+  return slots_all(put->place.n) & ~put->accept.acked & ~put->accept.pending;
+}
+
+/* Every drive that was asked refused, or a promise round has proven that nothing was chosen. */
+static int put_accept_refusal(const struct object_put *put) {
+  const struct accept *a = &put->accept;
+  bool deleting = false, no_space = put->no_space != 0;
+  slots_foreach(i, a->refused) {
+    deleting |= a->slots[i].err == ERR_BUCKET_DELETING;
+    no_space |= a->slots[i].err == ERR_NO_SPACE;
+  }
+  if (deleting) return ERR_BUCKET_DELETING;
+  if (a->promised) return put->conditional ? ERR_CONFLICT : ERR_UNAVAILABLE;
+  return no_space ? ERR_NO_SPACE : ERR_UNAVAILABLE;
+}
+
+static void put_accept_refused(struct object_put *put) {
+  const struct accept *a = &put->accept;
+  if (a->promised && put->conditional && put->promise_rounds < PUT_PROMISE_ROUNDS) {
+    put_promise_begin(put, PUT_PROMISE);
+  } else if (a->promised && !put->conditional && put->accept_rounds < PUT_ACCEPT_ROUNDS) {
+    struct version ver = objects_mint(put->o, &a->nack);
+    put_accept_start(put, &ver);
+  } else {
+    put_fail(put, put_accept_refusal(put));
+  }
+}
+
+/* W acks cannot come together any more. */
+static bool put_accept_lost(struct object_put *put) {
+  const struct accept *a = &put->accept;
+  if (!a->acked && !a->failed) {
+    if (a->pending) return false; /* whether they all refuse decides */
+    put_accept_refused(put);
+    return true;
+  }
+  if (a->promised || (!a->pending && !a->failed)) {
+    put->recover_err = put_accept_refusal(put);
+    put->promise_rounds = 0;
+    put_promise_begin(put, PUT_RECOVER);
+    return true;
+  }
+  put_answer(put, ERR_UNKNOWN_OUTCOME);
+  return true;
+}
+
+/* Whether the answer waits for drives beyond W. */
+static bool put_accept_waits(struct object_put *put) {
+  uint32_t waited_for = put->accept.pending;
+  slots_foreach(i, put->accept.pending) {
+    if (put->place.peers[i]->suspect) waited_for &= ~(1u << i);
+  }
+  if (!waited_for || put->accept_waited) return false;
+  if (!put->timer.armed) env_timer_start(put->env, &put->timer, OBJECT_SUSPECT_MS);
+  return true;
+}
+
+#ifdef KOFN_TEST_SWITCHES
+/* As if the process had died here: no COMMIT, no answer. Cancelling it frees the memory. */
+static bool put_accept_stops(struct object_put *put) {
+  if (!put->o->test_stop_after_accepts) return false;
+  if (put->accept.pending) return true;
+  put->silent = true;
+  put->state = PUT_DONE;
+  put_turn_leave(put);
+  return true;
+}
+#endif
+
+bool put_accept_step(struct object_put *put) {
+  struct accept *a = &put->accept;
+#ifdef KOFN_TEST_SWITCHES
+  if (put_accept_stops(put)) return false;
+#endif
+  if (accept_chosen(a)) {
+    put_turn_leave(put);
+    accept_commit(a, put_accept_missing(put));
+    if (put_accept_waits(put)) return false;
+    put->result.missing = slots_all(put->place.n) & ~a->acked;
+    put_answer(put, 0);
+    return true;
+  }
+  if (slots_count(a->acked | a->pending) >= put->place.w) return false;
+  return put_accept_lost(put);
+}
+
+void put_accept_trail(struct object_put *put) {
+  struct accept *a = &put->accept;
+  if (put->silent) return;
+  if (put->answered && put->fail_err < 0 && !put->stage_pending && !put->drops_sent) {
+    put->drops_sent = true; /* the answer did not wait for these */
+    (void)put_stage_drop(put, put->staged);
+  }
+  if (!a->slots) return;
+  accept_commit(a, put_accept_missing(put));
+  if (a->pending) return;
+  (void)put_stage_drop(put, a->refused);
+  for (unsigned i = 0; i < PUT_WINDOWS; i++)
+    if (!put->stage_pending) put_window_release(put, &put->windows[i]);
+}
