@@ -1,6 +1,7 @@
 /* bucket_cache.c: a set-associative table: fixed memory, no list to keep. */
 #include "storage/object/bucket_cache.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -12,6 +13,7 @@ struct bucket_cache_entry {
 
 struct bucket_cache {
   struct bucket_cache_entry sets[BUCKET_CACHE_SETS][BUCKET_CACHE_WAYS];
+  unsigned reviving;
 };
 
 int bucket_cache_new(struct bucket_cache **ret_cache) {
@@ -67,4 +69,15 @@ void bucket_cache_drop(struct bucket_cache *cache, struct slice name) {
   struct bucket_cache_entry *set = cache->sets[set_of(name)];
   for (unsigned i = 0; i < BUCKET_CACHE_WAYS; i++)
     if (entry_is(&set[i], name)) set[i].used = false;
+}
+
+bool bucket_cache_revive_begin(struct bucket_cache *cache) {
+  if (cache->reviving == BUCKET_REVIVES_MAX) return false;
+  cache->reviving++;
+  return true;
+}
+
+void bucket_cache_revive_end(struct bucket_cache *cache) {
+  assert(cache->reviving > 0);
+  cache->reviving--;
 }

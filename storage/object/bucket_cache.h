@@ -7,7 +7,8 @@
 
 #define BUCKET_CACHE_SETS 256
 #define BUCKET_CACHE_WAYS 4
-#define BUCKET_CACHE_FRESH_MS 1000  /* PROTOCOL.md 12: believed without asking */
+#define BUCKET_CACHE_FRESH_MS 1000 /* PROTOCOL.md 12: believed without asking */
+#define BUCKET_REVIVES_MAX 4
 #define BUCKET_CACHE_STALE_MS 60000 /* and for reads, while no quorum answers */
 
 struct bucket_cache;
@@ -22,5 +23,9 @@ bool bucket_cache_find(const struct bucket_cache *cache, struct slice name, uint
 void bucket_cache_store(struct bucket_cache *cache, const struct bucket_info *info,
                         uint64_t read_ms);
 void bucket_cache_drop(struct bucket_cache *cache, struct slice name);
+
+/* At most BUCKET_REVIVES_MAX at a time; begin says whether there is room. */
+bool bucket_cache_revive_begin(struct bucket_cache *cache);
+void bucket_cache_revive_end(struct bucket_cache *cache);
 
 #endif
