@@ -41,7 +41,10 @@ struct objects {
   struct objects_stats stats;
   unsigned running; /* operations not yet freed */
   /* Versions whose heal reads have asked for lately, a ring: asked once, not at every GET. */
-  struct version healed[OBJECTS_HEALED_MAX];
+  struct {
+    struct version ver;
+    uint32_t missing;
+  } healed[OBJECTS_HEALED_MAX];
   unsigned healed_next;
   /* Test builds only (KOFN_TEST_SWITCHES): a PUT stops dead after exactly this many ACCEPT acks (0:
    * off); the promise round is skipped. Never set, and not compiled, in a release. */
