@@ -32,7 +32,7 @@ struct toy {
   struct list link;
   uint8_t *data;
   size_t len, cap, piece;
-  bool keep;
+  bool keep, cancel;
   uint64_t total, left, hash;
   uint8_t out[PIECE_BYTES];
   struct slice slice;
@@ -139,6 +139,13 @@ static void toy_read(void *arg, int err, size_t n) {
     toy_pull(t);
 }
 
+/* The request is answered and gone already: only the callback is still owed. */
+static void toy_impatient_read(void *arg, int err, size_t n) {
+  struct toy *t = arg;
+  atomic_store(&t->bed->body_err, err);
+  toy_free(t);
+}
+
 static void toy_gone(struct http_request *req) {
   struct toy *t = req->user;
   atomic_fetch_add(&t->bed->gone, 1);
@@ -206,6 +213,14 @@ static void toy_handle(void *arg, struct http_request *req) {
     req->user = t;
     if (toy_path(req, "/echo") || toy_path(req, "/sum")) {
       toy_pull(t);
+    } else if (toy_path(req, "/cancel")) {
+      toy_pull(t);
+      t->cancel = true;
+      atomic_fetch_add(&bed->hung, 1);
+    } else if (toy_path(req, "/impatient")) {
+      t->data = malloc(64);
+      req->body.ops->read(&req->body, t->data, 64, toy_impatient_read, t);
+      http_respond(req, 200, SLICE_LIT("enough"));
     } else if (toy_path(req, "/hang")) {
       req->gone = toy_gone;
       atomic_fetch_add(&bed->hung, 1);
@@ -239,7 +254,8 @@ static void bed_poked(uv_async_t *poke) {
     case BED_RELEASE:
       list_foreach_safe(it, &bed->hanging) {
         struct toy *t = container_of(it, struct toy, link);
-        if (t->req->gone != toy_gone) continue;
+        if (t->cancel) t->req->body.ops->cancel(&t->req->body);
+        if (t->cancel || t->req->gone != toy_gone) continue;
         http_respond(t->req, 200, SLICE_LIT("released"));
         toy_free(t);
       }

@@ -7,7 +7,9 @@
  *   PUT  /refuse             403 at once, the body is not touched
  *   GET  /big?n=N            N bytes of bed_byte(), with a length
  *   GET  /stream?n=N         the same, length unknown
- *   GET  /hang               answers when bed_release is called, or is told that the client is gone
+ *   GET  /hang               answers when BED_RELEASE is called, or is told that the client is gone
+ *   PUT  /cancel             reads; BED_RELEASE cancels the read: 400 ERR_CANCELLED
+ *   PUT  /impatient          reads, and answers without waiting for it
  *   GET  /reset              announces 100 bytes, sends 10, then http_reset
  *   GET  /short              announces 100 bytes, sends 10, then http_end
  *   GET  /status?n=N         an answer with that status and the body "body" */
