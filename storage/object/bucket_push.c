@@ -10,6 +10,7 @@
 struct push_call {
   struct peer_call call;
   struct bucket_push *push;
+  uint16_t drive;
 };
 
 struct bucket_push {
@@ -31,11 +32,12 @@ static void push_report(struct bucket_push *p, int err) {
 }
 
 static void push_done(struct peer_call *call) {
-  struct bucket_push *p = container_of(call, struct push_call, call)->push;
+  struct push_call *pc = container_of(call, struct push_call, call);
+  struct bucket_push *p = pc->push;
   int err = call->reply.err;
   peer_call_release(call);
   p->pending--;
-  p->have[call->peer->drive] = err == 0;
+  p->have[pc->drive] = err == 0;
   if (err == ERR_PROMISED) p->newer = true;
   if (p->newer)
     push_report(p, ERR_CONFLICT);
@@ -69,6 +71,7 @@ int bucket_push_start(struct objects *o, const struct bucket_row *row, unsigned 
   for (unsigned i = 0; i < pool->drive_count; i++) {
     struct push_call *c = &p->calls[i];
     c->push = p;
+    c->drive = pool->drives[i];
     c->call.done = push_done;
     c->call.req = (struct peer_request){.verb = PEER_BUCKET,
                                         .pool = (uint8_t)row->info.pool,
