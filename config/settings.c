@@ -17,7 +17,6 @@
 #define LOCAL_ADDRESS "127.0.0.1:9001"
 #define LOCAL_S3_LISTEN "127.0.0.1:9000"
 #define LOCAL_POOL "default"
-#define STATE_DIR_OF_ROOT "/var/lib/kofn"
 
 /* raw, complete but for the environment, into checked settings. */
 static int settings_from_raw(struct raw *raw, struct settings **ret_settings) {
@@ -72,35 +71,6 @@ static int raw_put(struct raw_item *item, enum section section, const char *fiel
   return at < 0 ? at : raw_set(&item->values[at], text, strlen(text), 0, NULL);
 }
 
-/* FNV-1a: a short name for a path, stable for ever. */
-static uint64_t path_hash(const char *path) {
-  uint64_t hash = UINT64_C(14695981039346656037);
-  for (; *path; path++) hash = (hash ^ (uint8_t)*path) * UINT64_C(1099511628211);
-  return hash;
-}
-
-/* A host without a file remembers its drives apart from them like any other; one directory for each
- * set of drives, told apart by the first, so that trying kofn on other directories is no conflict.
- */
-static int local_state_dir(const char *first_drive, char out[PATH_MAX]) {
-  const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-  char base[PATH_MAX];
-  int len;
-  if (geteuid() == 0) {
-    len = snprintf(base, sizeof base, STATE_DIR_OF_ROOT);
-  } else if (state && state[0] == '/') {
-    len = snprintf(base, sizeof base, "%s/kofn", state);
-  } else if (home && home[0] == '/') {
-    len = snprintf(base, sizeof base, "%s/.local/state/kofn", home);
-  } else {
-    len = snprintf(base, sizeof base, "/tmp/kofn-%u", (unsigned)geteuid());
-  }
-  if (len < 0 || (size_t)len >= sizeof base) return -ENAMETOOLONG;
-  len =
-      snprintf(out, PATH_MAX, "%s/local-%016llx", base, (unsigned long long)path_hash(first_drive));
-  return len < 0 || len >= PATH_MAX ? -ENAMETOOLONG : 0;
-}
-
 /* Absolute, and resolved where it exists, so that one directory under two names is seen as one. */
 static int absolute_path(const char *dir, char out[PATH_MAX]) {
   char cwd[PATH_MAX];
@@ -116,7 +86,7 @@ static int absolute_path(const char *dir, char out[PATH_MAX]) {
 }
 
 static int local_host(struct raw *raw, char *const *dirs, unsigned dir_count) {
-  char path[PATH_MAX], state_dir[PATH_MAX];
+  char path[PATH_MAX];
   struct raw_item *host = raw_list_add(&raw->lists[SECTION_HOSTS], 0);
   if (!host) return -ENOMEM;
   int err = raw_put(host, SECTION_HOSTS, "id", LOCAL_HOST_ID);
@@ -126,11 +96,6 @@ static int local_host(struct raw *raw, char *const *dirs, unsigned dir_count) {
     if (err < 0) return refuse_file(raw->error, dirs[i], err_words(err));
     struct raw_item *drive = raw_list_add(&host->sub, 0);
     err = drive ? raw_put(drive, SECTION_HOST_DRIVES, "path", path) : -ENOMEM;
-    if (err < 0 || i > 0) continue;
-    err = local_state_dir(path, state_dir);
-    if (err == 0) {
-      err = raw_put(&raw->singles[SECTION_SERVER], SECTION_SERVER, "state_dir", state_dir);
-    }
   }
   return err;
 }
