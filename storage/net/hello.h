@@ -56,4 +56,39 @@ struct hello_policy {
   struct slice secret; /* cluster secret */
 };
 
+#define HELLO_CHALLENGE_BYTES 32
+#define HELLO_WORDS_BYTES_MAX 1024 /* of a BYE, with its NUL */
+
+/* Who opened the connection is part of the proof, so that a proof cannot be sent back to its maker.
+ */
+enum hello_role { HELLO_CONNECTOR = 'c', HELLO_LISTENER = 'l' };
+
+/* Appends a HELLO's bytes. */
+void hello_put(struct byte_writer *w, const struct hello *h,
+               const uint8_t challenge[HELLO_CHALLENGE_BYTES]);
+/* The versions stand first in every HELLO of every version: 0, or ERR_PROTOCOL. */
+_must_check_ int hello_get_versions(struct slice bytes, uint16_t *ret_min, uint16_t *ret_max);
+/* Checks form and limits; ERR_PROTOCOL. `canonical` borrows from bytes. Bytes behind the last known
+ * field are allowed (a newer host's), and are proved like the rest. */
+_must_check_ int hello_get(struct slice bytes, struct hello *ret_hello,
+                           uint8_t ret_challenge[HELLO_CHALLENGE_BYTES]);
+/* The drives alone: what a PONG brings. hello_get_drives fills drives and drive_count. */
+void hello_put_drives(struct byte_writer *w, const struct hello *h);
+_must_check_ int hello_get_drives(struct byte_reader *r, struct hello *ret_hello);
+/* The highest version that both speak, or ERR_REFUSED. */
+_must_check_ int hello_version_agree(uint16_t their_min, uint16_t their_max, uint16_t *ret_version);
+
+/* What the proofs are made over. */
+struct hello_transcript {
+  const uint8_t *connector_challenge, *listener_challenge;
+  struct slice connector_hello, listener_hello;
+};
+/* The proof of `role`; -ENOMEM. */
+_must_check_ int hello_proof(struct slice secret, enum hello_role role,
+                             const struct hello_transcript *t, uint8_t ret_proof[SHA256_LEN]);
+
+/* BYE: an error and words for a log line. Decoding replaces unprintable bytes. */
+void hello_put_bye(struct byte_writer *w, int err, const char *words);
+_must_check_ int hello_get_bye(struct slice meta, int *ret_err, char words[HELLO_WORDS_BYTES_MAX]);
+
 #endif
