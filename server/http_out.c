@@ -291,6 +291,16 @@ void http_begin(struct http_request *req, int status, uint64_t length) {
   http_conn_kill(req->conn, ERR_TOO_LARGE, true);
 }
 
+void http_begin_undo(struct http_request *req) {
+  struct http_exchange *ex = http_exchange_of(req);
+  assert(ex->begun && !ex->head_sent && !ex->sink_active && !ex->answered);
+  ex->begun = false;
+  ex->head_out.len = 0;
+  ex->head_out.failed = false;
+  req->out.len = 0;
+  req->out.failed = false;
+}
+
 void http_end(struct http_request *req) {
   struct http_exchange *ex = http_exchange_of(req);
   struct http_conn *conn = req->conn;
