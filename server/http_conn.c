@@ -17,6 +17,7 @@
 
 void http_conn_consume(struct http_conn *conn, size_t n) {
   assert(n <= conn->in_len);
+  if (n == 0) return; /* `in` may be NULL */
   conn->in += n;
   conn->in_len -= n;
 }

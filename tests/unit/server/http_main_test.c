@@ -5,6 +5,8 @@
 
 #include "http_bed.h"
 
+#define PUT_CHUNKED "PUT /echo?r=2 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+
 static struct bed bed;
 
 static void expect_text(struct client *c, int status, const char *body) {
@@ -100,8 +102,7 @@ static void pipelining(void) {
     static const char *const requests[] = {
         "GET /hello HTTP/1.1\r\nHost: h\r\n\r\n",
         "PUT /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc",
-        "PUT /echo?r=2 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
-        "chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+        (PUT_CHUNKED "2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"),
         "PUT /refuse HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nskip",
     };
     n += (size_t)snprintf(text + n, sizeof text - n, "%s", requests[i % 4]);
