@@ -74,6 +74,10 @@ static void resolve_decided(struct object_resolve *r) {
   for (unsigned i = 0; i < c->dead_count; i++) {
     struct oneway discard = {.verb = PEER_DISCARD, .ver = c->dead[i]};
     r->o->stats.discards++;
+    /* Dead everywhere; a drive that has not promised ignores it. Only the repliers are waited for.
+     */
+    (void)oneway_send(r->o, &r->place, resolve_key(r), &discard,
+                      gather_all(&r->place) & ~r->promise.gather->replied, NULL, NULL);
     if (oneway_send(r->o, &r->place, resolve_key(r), &discard, r->promise.gather->replied,
                     resolve_discarded, r))
       r->discarding++;

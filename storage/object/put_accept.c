@@ -88,16 +88,14 @@ static uint32_t put_accept_missing(const struct object_put *put) {
 }
 
 /* Every drive that was asked refused, or a promise round has proven that nothing was chosen. */
-static int put_accept_refusal(const struct object_put *put) {
+static int put_accept_refusal(struct object_put *put) {
   const struct accept *a = &put->accept;
-  bool deleting = false, no_space = put->no_space != 0;
   slots_foreach(i, a->refused) {
-    deleting |= a->slots[i].err == ERR_BUCKET_DELETING;
-    no_space |= a->slots[i].err == ERR_NO_SPACE;
+    if (a->slots[i].err == ERR_BUCKET_DELETING) return ERR_BUCKET_DELETING;
+    if (a->slots[i].err == ERR_NO_SPACE) put->no_space |= 1u << i;
   }
-  if (deleting) return ERR_BUCKET_DELETING;
   if (a->promised) return put->conditional ? ERR_CONFLICT : ERR_UNAVAILABLE;
-  return no_space ? ERR_NO_SPACE : ERR_UNAVAILABLE;
+  return put_stage_shortage(put);
 }
 
 static void put_accept_refused(struct object_put *put) {
@@ -119,6 +117,10 @@ static bool put_accept_lost(struct object_put *put) {
     if (a->pending) return false; /* whether they all refuse decides */
     put_accept_refused(put);
     return true;
+  }
+  if (!a->promised && !a->failed && a->pending && !put->accept_waited) {
+    if (!put->timer.armed) env_timer_start(put->env, &put->timer, OBJECT_SUSPECT_MS);
+    return false;
   }
   if (a->promised || (!a->pending && !a->failed)) {
     put->recover_err = put_accept_refusal(put);

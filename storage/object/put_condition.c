@@ -206,8 +206,7 @@ static void put_recover_chosen(struct object_put *put) {
 static void put_recover_dead(struct object_put *put) {
   struct oneway discard = {.verb = PEER_DISCARD, .ver = put->accept.row.ver};
   put->o->stats.discards++;
-  (void)oneway_send(put->o, &put->place, put->key, &discard, put->promise.gather->replied, NULL,
-                    NULL);
+  (void)oneway_send(put->o, &put->place, put->key, &discard, gather_all(&put->place), NULL, NULL);
   put_fail(put, put->recover_err);
 }
 

@@ -79,8 +79,9 @@ void put_stage_stop(struct object_put *put) {
 }
 
 int put_stage_shortage(const struct object_put *put) {
-  bool space_alone = slots_count(put->live | put->no_space) >= put->place.w;
-  return put->no_space && space_alone ? ERR_NO_SPACE : ERR_UNAVAILABLE;
+  /* 507 only where the full drives alone make W unreachable: else a drive that comes back helps. */
+  unsigned with_space = put->place.n - slots_count(put->no_space);
+  return with_space < put->place.w ? ERR_NO_SPACE : ERR_UNAVAILABLE;
 }
 
 static void put_stage_dropped(void *arg) {
