@@ -279,6 +279,23 @@ Test(bucket, emptiness_is_not_claimed_without_r_drives_everywhere, .init = setup
   cr_assert_eq(delete (o, "b"), 0);
 }
 
+/* R = 2 for 4+2: one drive that refuses new objects stops no quorum of 5. */
+Test(bucket, a_push_needs_r_holders_in_every_partition, .init = setup, .fini = teardown) {
+  struct objects *o = &cluster->objects;
+  struct answer made = create(o, "b");
+  for (unsigned i = 0; i < 5; i++)
+    fake_peer_fail(&cluster->drives[i], PEER_BUCKET, 0, ERR_DRIVE_FAILED);
+  cr_assert_eq(delete (o, "b"), ERR_UNAVAILABLE);
+  cr_assert_eq(lookup(o, "b", true).err, 0, "and it is ACTIVE again");
+  for (unsigned i = 0; i < 6; i++) fake_peer_heal(&cluster->drives[i]);
+  cr_assert_eq(put(o, &made.info, "k"), 0);
+  cr_assert_eq(remove_key(o, &made.info, "k"), 0);
+  for (unsigned i = 0; i < 4; i++)
+    fake_peer_fail(&cluster->drives[i], PEER_BUCKET, 0, ERR_DRIVE_FAILED);
+  cr_assert_eq(delete (o, "b"), 0);
+  cr_assert_eq(put(o, &made.info, "late"), ERR_BUCKET_DELETING);
+}
+
 /* An object that is written between the first look and the push. */
 static struct bucket_info sneaky_bucket;
 static bool sneaked;
@@ -411,6 +428,38 @@ Test(bucket, a_put_and_a_delete_of_its_bucket_never_both_succeed) {
     teardown();
   }
   cr_assert(put_won > 10 && delete_won > 10, "%u and %u: both must happen", put_won, delete_won);
+}
+
+/* Two gateways finish one delete differently, for lists fail now and then: one brings the bucket
+ * back and objects come in, the other must not remove it after that. */
+Test(bucket, a_bucket_that_one_gateway_brought_back_is_not_removed_by_another) {
+  unsigned kept = 0, gone = 0;
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    open_seed(seed);
+    struct answer made = create(&cluster->objects, "b"), p[6] = {{0}}, d[2] = {{0}};
+    for (unsigned i = 0; i < 6; i++) cluster->drives[i].jitter_ms = 12;
+    unsigned nth = 1 + (unsigned)fake_random_below(&bed, 5);
+    for (unsigned i = 0; i < 5; i++)
+      fake_peer_fail(&cluster->drives[i], PEER_LIST, nth, ERR_DRIVE_FAILED);
+    for (unsigned i = 0; i < 2; i++) {
+      bucket_delete(fake_cluster_gateway(cluster), SLICE_LIT("b"), answered, &d[i]);
+      fake_run_for(&bed, fake_random_below(&bed, 60));
+    }
+    for (unsigned i = 0; i < 6; i++) {
+      cr_assert_eq(put_start(&cluster->objects, &made.info, "k", &p[i]), 0);
+      fake_run_for(&bed, fake_random_below(&bed, 60));
+    }
+    fake_run(&bed);
+    struct answer found = lookup(fake_cluster_gateway(cluster), "b", true);
+    bool written = false, removed = found.err == ERR_NO_SUCH_BUCKET;
+    for (unsigned i = 0; i < 6; i++) written = written || p[i].err == 0;
+    cr_assert(!(written && removed), "seed %u: a lost object", (unsigned)seed);
+    cr_assert(!(written && (d[0].err == 0 || d[1].err == 0)));
+    kept += written;
+    gone += removed;
+    teardown();
+  }
+  cr_assert(kept > 20 && gone > 20, "%u and %u: both must happen", kept, gone);
 }
 
 /* Deletes and creates of one name by many gateways: nobody is left half way, and a bucket that was
