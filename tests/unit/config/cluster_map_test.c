@@ -16,17 +16,17 @@ struct bed {
   struct settings_host hosts[MAP_HOSTS_MAX];
   struct settings_drive drives[MAP_HOSTS_MAX][DRIVES_PER_HOST_MAX];
   struct settings_pool pools[3];
-  char ids[MAP_HOSTS_MAX][8], zones[MAP_HOSTS_MAX][8];
-  char names[DRIVES_PER_HOST_MAX][8];
+  char ids[MAP_HOSTS_MAX][16], zones[MAP_HOSTS_MAX][16];
+  char names[DRIVES_PER_HOST_MAX][16];
 };
 
 static struct bed *bed_new(unsigned hosts, unsigned drives, unsigned k, unsigned m) {
   struct bed *b = calloc(1, sizeof *b);
   cr_assert_not_null(b);
-  for (unsigned d = 0; d < DRIVES_PER_HOST_MAX; d++) snprintf(b->names[d], 8, "/d%u", d);
+  for (unsigned d = 0; d < DRIVES_PER_HOST_MAX; d++) snprintf(b->names[d], 16, "/d%u", d);
   for (unsigned h = 0; h < hosts; h++) {
-    snprintf(b->ids[h], 8, "h%u", h);
-    snprintf(b->zones[h], 8, "h%u", h);
+    snprintf(b->ids[h], 16, "h%u", h);
+    snprintf(b->zones[h], 16, "h%u", h);
     b->hosts[h] =
         (struct settings_host){b->ids[h], b->ids[h], b->zones[h], b->drives[h], drives, (int)h + 1};
     for (unsigned d = 0; d < drives; d++)
@@ -158,10 +158,10 @@ Test(cluster_map, the_system_pool_is_wider_than_any_other) {
   for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
     struct bed *b = bed_new(cases[i].hosts, MIN(cases[i].drives, 16u), cases[i].k, cases[i].m);
     struct settings_drive many[32];
-    char names[32][8];
+    char names[32][16];
     if (cases[i].drives == 32) {
       for (unsigned d = 0; d < 32; d++) {
-        snprintf(names[d], 8, "/m%u", d);
+        snprintf(names[d], 16, "/m%u", d);
         many[d] = (struct settings_drive){names[d], names[d]};
       }
       b->hosts[0].drives = many;
