@@ -1,8 +1,21 @@
 /* s3_get.c: GetObject and HeadObject: conditions and ranges on the version that was found, then the
  * stream. */
 #include <stdlib.h>
+#include <strings.h>
 
 #include "server/s3_op.h"
+
+/* Attributes are stored in lower case; some scripts match the usual spelling. x-amz-* stay lower,
+ * as S3 sends them. */
+static struct slice get_spelling(struct slice name) {
+  static const char *const usual[] = {"Content-Type",     "Content-Encoding", "Content-Disposition",
+                                      "Content-Language", "Cache-Control",    "Expires"};
+  for (size_t i = 0; i < ARRAY_LEN(usual); i++)
+    if (name.len == strlen(usual[i]) &&
+        strncasecmp((const char *)name.data, usual[i], name.len) == 0)
+      return slice_str(usual[i]);
+  return name;
+}
 
 /* The stored headers, and those that every answer about an object carries. */
 static void get_headers(struct s3_op *op, const struct row *row) {
@@ -14,7 +27,7 @@ static void get_headers(struct s3_op *op, const struct row *row) {
     if (slice_eq(attr.name, SLICE_LIT("x-amz-storage-class")) &&
         slice_eq(attr.value, SLICE_LIT("STANDARD")))
       continue;
-    http_header_add_slice(op->req, attr.name, attr.value);
+    http_header_add_slice(op->req, get_spelling(attr.name), attr.value);
   }
   http_date_format(row->mtime_ms, date);
   http_header_add(op->req, "Last-Modified", date);
