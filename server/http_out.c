@@ -7,6 +7,7 @@
 #include <linux/sockios.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 
 #include "config/log.h"
@@ -36,16 +37,21 @@ void http_header_add(struct http_request *req, const char *name, const char *val
 }
 
 void http_header_addf(struct http_request *req, const char *name, const char *fmt, ...) {
-  char text[1024];
+  char text[256], *longer = NULL;
   va_list args;
   va_start(args, fmt);
   int n = vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
-  if (n < 0 || (size_t)n >= sizeof text) {
-    req->out.failed = true; /* a shortened value would be a wrong one: the answer fails */
-    return;
+  if (n >= (int)sizeof text && (longer = malloc((size_t)n + 1))) {
+    va_start(args, fmt);
+    vsnprintf(longer, (size_t)n + 1, fmt, args);
+    va_end(args);
   }
-  http_header_add_slice(req, slice_str(name), slice_of(text, (size_t)n));
+  if (n < 0 || (n >= (int)sizeof text && !longer))
+    req->out.failed = true; /* a header is never left out: the answer fails */
+  else
+    http_header_add_slice(req, slice_str(name), slice_of(longer ? longer : text, (size_t)n));
+  free(longer);
 }
 
 _printf_(2, 3) static void put_fmt(struct byte_writer *w, const char *fmt, ...) {
@@ -161,7 +167,8 @@ static bool out_send(struct http_conn *conn, uv_write_t *req, uv_write_cb cb, uv
     bufs++;
     count--;
   }
-  *bufs = uv_buf_init(bufs->base + skip, (unsigned)(bufs->len - skip));
+  bufs->base += skip;
+  bufs->len -= skip;
   if (uv_write(req, stream, bufs, count, cb) == 0) return false;
   http_conn_kill(conn, ERR_CLIENT_GONE, false);
   return true;
