@@ -221,12 +221,12 @@ static int page_fill(struct drive *d, struct store_cursor *c, const struct peer_
   struct slice k, v, last = {0};
   int err = store_cursor_seek(c, req->from, &k, &v);
   for (; err == 0; err = store_cursor_next(c, &k, &v)) {
+    struct slice prefix = slice_of(k.data, k.len - MIN(k.len, (size_t)KEYS_VERSION_BYTES));
+    if (req->verb == PEER_UNDECIDED && last.data && slice_eq(prefix, last)) continue;
     if (count == limit || w->len >= DRIVE_PAGE_BODY_BYTES || seen++ == DRIVE_PAGE_SCAN_MAX) {
       peer_keys_put_end(w, k);
       return 0;
     }
-    struct slice prefix = slice_of(k.data, k.len - MIN(k.len, (size_t)KEYS_VERSION_BYTES));
-    if (req->verb == PEER_UNDECIDED && last.data && slice_eq(prefix, last)) continue;
     err = page_entry(w, req, now, k, v);
     if (err < 0) return err;
     if (err > 0) last = prefix;
