@@ -24,17 +24,25 @@ START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 40
 
 
+PORTS = range(10240, 32000)  # below the range that outgoing connections take their ports from
+_given = set()
+
+
 def free_ports(count):
-    """Ports that were free a moment ago; all are held open until the last is found, so they differ."""
-    held = []
-    for _ in range(count):
-        s = socket.socket()
-        s.bind(("127.0.0.1", 0))
-        held.append(s)
-    ports = [s.getsockname()[1] for s in held]
-    for s in held:
-        s.close()
-    return ports
+    """Ports that nobody listens on, and that no client of ours can be given while a host is down."""
+    found = []
+    while len(found) < count:
+        port = secrets.choice(PORTS)
+        if port in _given:
+            continue
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _given.add(port)
+        found.append(port)
+    return found
 
 
 def parse_pool(text):
