@@ -56,6 +56,9 @@ static void put_timer(struct env_timer *t) {
     case PUT_ACCEPT:
       put->accept_waited = true;
       break;
+    case PUT_RECOVER:
+      put->recover_waited = true;
+      break;
     case PUT_FAIL:
       put->fail_waited = true;
       break;

@@ -25,7 +25,8 @@
 
 #define PUT_WINDOW_DATA_BYTES (1u << 20)
 #define PUT_WINDOWS 2
-#define PUT_ACCEPT_ROUNDS 3  /* with nothing accepted anywhere */
+#define PUT_ACCEPT_ROUNDS 3 /* with nothing accepted anywhere */
+#define PUT_RECOVER_ROUNDS 3
 #define PUT_PROMISE_ROUNDS 4 /* conditional: lost with nothing accepted, or while settling */
 
 enum put_state {
@@ -147,8 +148,11 @@ struct object_put {
   unsigned accept_rounds;
   bool accept_waited; /* OBJECT_SUSPECT_MS since W acks have passed */
   uint64_t mtime_ms;
-  int recover_err;      /* the answer once it is proven dead */
-  bool recover_settled; /* a settle of our own row was started */
+  bool maybe; /* some drive accepted, or may have: "nothing happened" is no answer any more */
+  unsigned recover_rounds;
+  int recover_err; /* 0: ours is to be chosen; else what to answer once the base is chosen again */
+  bool recover_settled; /* a settle was started */
+  bool recover_waited;  /* OBJECT_SUSPECT_MS for late answers to the ACCEPT have passed */
 
   /* end */
   int fail_err;
@@ -200,6 +204,7 @@ bool put_check_step(struct object_put *put);
 bool put_turn_step(struct object_put *put);
 bool put_promise_step(struct object_put *put);
 bool put_settle_step(struct object_put *put);
+void put_recover_begin(struct object_put *put, int err);
 bool put_recover_step(struct object_put *put);
 void put_promise_begin(struct object_put *put, enum put_state state);
 void put_turn_leave(struct object_put *put);

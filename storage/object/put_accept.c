@@ -57,10 +57,18 @@ static void put_accept_send(struct object_put *put) {
   }
 }
 
+/* Before the first ACCEPT of this round. */
+static void put_accept_cannot(struct object_put *put, int err) {
+  if (put->maybe)
+    put_answer(put, ERR_UNKNOWN_OUTCOME);
+  else
+    put_fail(put, err);
+}
+
 void put_accept_start(struct object_put *put, const struct version *ver) {
   slots_foreach(i, put->live) if (!put->place.peers[i]->up) put->live &= ~(1u << i);
   if (slots_count(put->live) < put->place.w) {
-    put_fail(put, put_stage_shortage(put));
+    put_accept_cannot(put, put_stage_shortage(put));
     return;
   }
   if (!put->mtime_ms) put->mtime_ms = env_wall_ms(put->env);
@@ -74,10 +82,12 @@ void put_accept_start(struct object_put *put, const struct version *ver) {
   }
   if (err < 0) {
     free(bytes);
-    put_fail(put, err);
+    put_accept_cannot(put, err);
     return;
   }
   put->state = PUT_ACCEPT;
+  put->accept_waited = false;
+  env_timer_stop(put->env, &put->timer);
   put->result.ver = *ver;
   put->accept_rounds++;
   put_accept_send(put);
@@ -113,22 +123,26 @@ static void put_accept_refused(struct object_put *put) {
 /* W acks cannot come together any more. */
 static bool put_accept_lost(struct object_put *put) {
   const struct accept *a = &put->accept;
-  if (!a->acked && !a->failed) {
+  if (!put->maybe && !a->acked && !a->failed) {
     if (a->pending) return false; /* whether they all refuse decides */
     put_accept_refused(put);
     return true;
   }
-  if (!a->promised && !a->failed && a->pending && !put->accept_waited) {
+  put->maybe = true;
+  bool may_recover = put->recover_rounds < PUT_RECOVER_ROUNDS;
+  if (a->promised && may_recover) {
+    put_recover_begin(put, 0);
+    return true;
+  }
+  if (!a->failed && a->pending && !put->accept_waited) {
     if (!put->timer.armed) env_timer_start(put->env, &put->timer, OBJECT_SUSPECT_MS);
     return false;
   }
-  if (a->promised || (!a->pending && !a->failed)) {
-    put->recover_err = put_accept_refusal(put);
-    put->promise_rounds = 0;
-    put_promise_begin(put, PUT_RECOVER);
-    return true;
-  }
-  put_answer(put, ERR_UNKNOWN_OUTCOME);
+  int err = put_accept_refusal(put);
+  if (!a->failed && !a->pending && err == ERR_NO_SPACE && may_recover)
+    put_recover_begin(put, err);
+  else
+    put_answer(put, ERR_UNKNOWN_OUTCOME);
   return true;
 }
 

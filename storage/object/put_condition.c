@@ -140,11 +140,11 @@ static void put_settled(void *arg, int err) {
 }
 
 /* At the promised version; the promise is not needed any more. */
-static void put_settle_begin(struct object_put *put) {
+static void put_settle_begin(struct object_put *put, const struct row *row) {
   const struct promise *p = &put->promise;
   put->settling = true;
   put_ref(put);
-  int err = settle_start(put->o, &put->place, put->key, &p->base.row, &p->ver, 0, p->base.healthy,
+  int err = settle_start(put->o, &put->place, put->key, row, &p->ver, 0, p->base.healthy,
                          put_settled, put);
   if (err < 0) {
     put->settling = false;
@@ -170,7 +170,7 @@ bool put_promise_step(struct object_put *put) {
     /* "False" would be a lie if the base were rolled back later: it is made chosen first. */
     put->settle_result = err;
     put->state = PUT_SETTLE;
-    put_settle_begin(put);
+    put_settle_begin(put, &base->row);
   } else {
     put_fail(put, err);
   }
@@ -201,38 +201,85 @@ static void put_recover_chosen(struct object_put *put) {
   put_answer(put, 0);
 }
 
-/* W drives promised above our version, and the newest that can be chosen is below it: ours was
- * never chosen and never will be. Its rows go. */
+/* The floor of some drive is at or above our version: it may have been chosen, deleted and purged.
+ */
+static bool put_recover_purged(const struct object_put *put) {
+  const struct gather *g = put->promise.gather;
+  slots_foreach(i, g->replied) {
+    if (version_cmp(&g->replies->rows[i].floor, &put->accept.row.ver) >= 0) return true;
+  }
+  return false;
+}
+
+/* W drives promised above our version, and what may be chosen is older: ours is not chosen. That
+ * alone is no failure: another resolver, which sees other drives, may hold it for possible and
+ * propose it again, at a version above this promise. Only a row that W drives accept at the
+ * promised version ends that: our own, which is the success; or, where the drives have no room for
+ * ours, the base again (a marker where there is none). */
 static void put_recover_dead(struct object_put *put) {
-  struct oneway discard = {.verb = PEER_DISCARD, .ver = put->accept.row.ver};
-  put->o->stats.discards++;
-  (void)oneway_send(put->o, &put->place, put->key, &discard, gather_all(&put->place), NULL, NULL);
-  put_fail(put, put->recover_err);
+  const struct promise *p = &put->promise;
+  if (put_recover_purged(put) || (put->conditional && put_condition(put, &p->base) < 0)) {
+    put_answer(put, ERR_UNKNOWN_OUTCOME);
+  } else if (put->recover_err == 0) {
+    struct version ver = p->ver;
+    promise_close(&put->promise);
+    put_accept_start(put, &ver);
+  } else {
+    struct row marker = {.kind = ROW_TOMB, .profile = put->profile, .mtime_ms = put->mtime_ms};
+    env_random(put->env, marker.op_id.bytes, sizeof marker.op_id.bytes);
+    put->recover_settled = true;
+    put_settle_begin(put, p->base.verdict == VERDICT_ABSENT ? &marker : &p->base.row);
+  }
+}
+
+static void put_recover_settled(struct object_put *put) {
+  put->recover_settled = false;
+  if (put->settle_err == 0 && put->recover_err < 0)
+    put_fail(put, put->recover_err); /* the base stands; ours never was */
+  else if (put->settle_err == 0)
+    put_answer(put, 0);
+  else if (put->settle_err == ERR_PROMISED && put->recover_rounds < PUT_RECOVER_ROUNDS)
+    put_recover_begin(put, put->recover_err);
+  else
+    put_answer(put, ERR_UNKNOWN_OUTCOME);
+}
+
+void put_recover_begin(struct object_put *put, int err) {
+  put->recover_rounds++;
+  put->recover_err = err;
+  put_promise_begin(put, PUT_RECOVER);
 }
 
 bool put_recover_step(struct object_put *put) {
   const struct classification *c = &put->promise.base;
   if (!put->promise_done || put->settling) return false;
   if (put->recover_settled) {
-    put->recover_settled = false;
-    if (put->settle_err == 0)
-      put_answer(put, 0);
-    else if (put->settle_err == ERR_PROMISED && put->promise_rounds < PUT_PROMISE_ROUNDS)
-      put_promise_begin(put, PUT_RECOVER);
-    else
-      put_answer(put, ERR_UNKNOWN_OUTCOME);
-  } else if (put->promise_err < 0) {
+    put_recover_settled(put);
+    return true;
+  }
+  if (put->promise_err < 0) {
     put_answer(put, ERR_UNKNOWN_OUTCOME);
-  } else if (c->verdict == VERDICT_ABSENT || version_cmp(&c->row.ver, &put->accept.row.ver) < 0) {
+    return true;
+  }
+  if (put->accept.pending && !put->recover_waited) { /* the accept round is used again */
+    if (!put->timer.armed) env_timer_start(put->env, &put->timer, OBJECT_SUSPECT_MS);
+    return false;
+  }
+  bool absent = c->verdict == VERDICT_ABSENT;
+  if (!absent && id128_eq(&c->row.op_id, &put->op_id)) {
+    put->recover_err = 0;
+    if (c->verdict == VERDICT_CHOSEN) {
+      put_recover_chosen(put);
+    } else {
+      put->recover_settled = true;
+      put->result.ver = put->promise.ver;
+      put_settle_begin(put, &c->row);
+    }
+  } else if (!put->accept.pending &&
+             (absent || version_cmp(&c->row.ver, &put->accept.row.ver) < 0)) {
     put_recover_dead(put);
-  } else if (!id128_eq(&c->row.op_id, &put->op_id)) {
-    put_answer(put, ERR_UNKNOWN_OUTCOME);
-  } else if (c->verdict == VERDICT_CHOSEN) {
-    put_recover_chosen(put);
   } else {
-    put->recover_settled = true;
-    put->result.ver = put->promise.ver;
-    put_settle_begin(put);
+    put_answer(put, ERR_UNKNOWN_OUTCOME);
   }
   return true;
 }
