@@ -125,8 +125,8 @@ static void toy_read(void *arg, int err, size_t n) {
   struct toy *t = arg;
   if (err < 0) {
     int status = err == ERR_TIMEOUT ? 408 : 400;
+    atomic_store(&t->bed->body_err, err); /* before the client can know */
     http_respond(t->req, status, slice_str(err_name(err)));
-    atomic_store(&t->bed->body_err, err);
     toy_free(t);
     return;
   }
