@@ -42,14 +42,25 @@ int admin_param(const struct http_request *req, const char *name, uint8_t *out, 
   return ERR_NOT_FOUND;
 }
 
+/* Every loop has connections of its own: a request may come to any of them, so the worst counts. */
+bool admin_drive_up(const struct worker *w, unsigned drive) {
+  if (!__atomic_load_n(&w->host->serving, __ATOMIC_ACQUIRE)) return false;
+  for (unsigned i = 0; i < w->host->worker_count; i++)
+    if (!__atomic_load_n(&w->host->workers[i].objects.peers[drive]->up, __ATOMIC_RELAXED))
+      return false;
+  return true;
+}
+
 unsigned admin_pool_up(const struct worker *w, unsigned pool) {
   const struct placement *p = w->objects.placement;
+  bool up[MAP_DRIVES_MAX];
+  for (unsigned d = 0; d < w->objects.map->drive_count; d++) up[d] = admin_drive_up(w, d);
   unsigned worst = p->n[pool];
   for (unsigned partition = 0; partition < PARTITION_COUNT; partition++) {
     const uint16_t *slots = placement_slots(p, pool, partition);
-    unsigned up = 0;
-    for (unsigned i = 0; i < p->n[pool]; i++) up += w->objects.peers[slots[i]]->up;
-    worst = MIN(worst, up);
+    unsigned count = 0;
+    for (unsigned i = 0; i < p->n[pool]; i++) count += up[slots[i]];
+    worst = MIN(worst, count);
   }
   return worst;
 }

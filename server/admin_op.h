@@ -19,6 +19,8 @@ void admin_answer_words(struct http_request *req, int status, const char *words)
 _must_check_ int admin_param(const struct http_request *req, const char *name, uint8_t *out,
                              size_t cap, size_t *ret_len);
 
+/* The drive answers every loop of this host. */
+bool admin_drive_up(const struct worker *w, unsigned drive);
 /* How many drives of the worst partition of a pool are in sight. */
 unsigned admin_pool_up(const struct worker *w, unsigned pool);
 

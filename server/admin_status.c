@@ -9,8 +9,9 @@ static json_t *status_drive(struct worker *w, unsigned d) {
   const struct cluster_map *map = w->objects.map;
   const struct peer *peer = w->objects.peers[d];
   struct drive_lanes *lanes = cluster_lanes(w->host->cluster, (uint16_t)d);
-  json_t *out = json_pack("{s:s, s:b, s:b, s:b}", "name", map->drives[d].name, "up", (int)peer->up,
-                          "suspect", (int)peer->suspect, "local", (int)peer->local);
+  json_t *out = json_pack("{s:s, s:b, s:b, s:b}", "name", map->drives[d].name, "up",
+                          (int)admin_drive_up(w, d), "suspect", (int)peer->suspect, "local",
+                          (int)peer->local);
   if (!out || map->drives[d].host != map->self) return out;
   json_object_set_new(out, "path", json_string(map->drives[d].path));
   const char *trouble = lanes ? drive_failure(lanes_drive(lanes))
@@ -142,7 +143,7 @@ static void metrics_drives(struct worker *w, struct byte_writer *out) {
   metric_head(out, "kofn_drive_up", "gauge", "1 while the drive answers this host");
   for (unsigned d = 0; d < map->drive_count; d++) {
     snprintf(labels, sizeof labels, "{drive=\"%s\"}", map->drives[d].name);
-    metric_value(out, "kofn_drive_up", labels, w->objects.peers[d]->up);
+    metric_value(out, "kofn_drive_up", labels, admin_drive_up(w, d));
   }
   const char *const names[] = {"kofn_drive_rows",          "kofn_drive_undecided_rows",
                                "kofn_drive_heal_entries",  "kofn_drive_free_bytes",

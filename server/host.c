@@ -35,11 +35,11 @@ void host_stats_sum(const struct host *h, struct objects_stats *objects, struct 
   memset(http, 0, sizeof *http);
   memset(s3, 0, sizeof *s3);
   memset(env, 0, sizeof *env);
+  if (!__atomic_load_n(&h->serving, __ATOMIC_ACQUIRE)) return;
   for (unsigned i = 0; i < h->worker_count; i++) {
     const struct worker *w = &h->workers[i];
     struct http_stats http_one;
     struct env_uv_stats env_one;
-    if (!w->s3_server) continue;
     sum_objects(objects, &w->objects.stats);
     http_stats_get(w->s3_server, &http_one);
     sum_http(http, &http_one);
@@ -109,6 +109,7 @@ int host_run(const struct settings *s, const struct cluster_map *map, struct clu
   host.worker_count = started;
   if (err == 0) err = host_wait_started(&host, runs);
   if (err == 0) {
+    __atomic_store_n(&host.serving, true, __ATOMIC_RELEASE);
     log_info("server", "serving S3 on %s, admin on %s, %u workers", s->server.s3_listen,
              s->server.admin_listen, host.worker_count);
     host_wait_signal();

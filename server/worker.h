@@ -33,6 +33,7 @@ struct host {
   struct worker *workers;
   unsigned worker_count;
   uint64_t started_wall_ms;
+  bool serving; /* atomic: every worker is set up, and may be looked at */
 };
 
 /* Counters of all workers, summed by address (relaxed reads): for metrics and status. */
