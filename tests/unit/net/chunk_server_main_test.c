@@ -8,14 +8,14 @@
 
 #include "codec/crc32c.h"
 #include "config/err.h"
-#include "tests/unit/net/toy_node.h"
+#include "tests/unit/net/toy_host.h"
 
 #define TEST(name) printf("%s\n", name), fflush(stdout)
 
 static struct cluster_map client_map;
 static struct bed_policy client_policy;
 
-static struct raw shaken(const struct node *n) {
+static struct raw shaken(const struct toy_host *n) {
   char why[HELLO_WORDS_BYTES_MAX];
   struct raw r = raw_connect(n->address);
   CHECK(raw_shake(&r, &client_policy.policy, &client_map, HELLO_CONNECTOR, why) == 0);
@@ -76,7 +76,7 @@ static int ask(struct raw *r, uint32_t stream, uint16_t drive, const struct peer
   return err;
 }
 
-static void test_garbage_closes_only_its_connection(struct node *n) {
+static void test_garbage_closes_only_its_connection(struct toy_host *n) {
   TEST("garbage bytes close their own connection and no other");
   uint8_t noise[256], bytes[FRAME_HEADER_BYTES], byte;
   struct peer_request read = read_of(SLICE_LIT("k"));
@@ -114,7 +114,7 @@ static void test_garbage_closes_only_its_connection(struct node *n) {
   raw_close(&good);
 }
 
-static void test_frames_out_of_place(struct node *n) {
+static void test_frames_out_of_place(struct toy_host *n) {
   TEST("frames that may not come are refused");
   struct peer_request read = read_of(SLICE_LIT("k"));
   struct frame_header head;
@@ -138,7 +138,7 @@ static void test_frames_out_of_place(struct node *n) {
   raw_close(&cut);
 }
 
-static void test_requests_are_checked(struct node *n) {
+static void test_requests_are_checked(struct toy_host *n) {
   TEST("a request that is not allowed is answered, and the connection lives");
   struct raw r = shaken(n);
   struct peer_request req = read_of(SLICE_LIT("k"));
@@ -179,7 +179,7 @@ static void accept_of(struct peer_request *req, uint8_t id, uint8_t **ret_row) {
   req->row = slice_of(*ret_row, len);
 }
 
-static void test_stages_die_with_their_connection(struct node *n) {
+static void test_stages_die_with_their_connection(struct toy_host *n) {
   TEST("stages that no ACCEPT took are dropped when their connection closes");
   struct toy *toy = &n->toys[2];
   unsigned drops = toy_get(&toy->counts.drops);
@@ -203,7 +203,7 @@ static void test_stages_die_with_their_connection(struct node *n) {
   CHECK(toy_get(&toy->counts.crc_errors) == 0);
 }
 
-static void test_death_in_mid_frame(struct node *n) {
+static void test_death_in_mid_frame(struct toy_host *n) {
   TEST("a connection that dies in the middle of a STAGE leaves nothing behind");
   struct toy *toy = &n->toys[2];
   unsigned stages = toy_get(&toy->counts.stages), drops = toy_get(&toy->counts.drops);
@@ -254,7 +254,7 @@ static void *send_stages(void *arg) {
   return NULL;
 }
 
-static void test_memory_is_bounded(struct node *n) {
+static void test_memory_is_bounded(struct toy_host *n) {
   TEST("while no buffer is free the connection is not read");
   struct toy *toy = &n->toys[2];
   const unsigned fit = CHUNK_SERVER_BUFFER_BYTES / PEER_UNIT_BYTES_MAX;
@@ -284,7 +284,7 @@ static void test_memory_is_bounded(struct node *n) {
   raw_close(&other);
 }
 
-static void test_calls_are_bounded(struct node *n) {
+static void test_calls_are_bounded(struct toy_host *n) {
   TEST("a connection has a bounded number of calls in flight");
   struct toy *toy = &n->toys[2];
   struct raw r = shaken(n);
@@ -305,7 +305,7 @@ static void test_calls_are_bounded(struct node *n) {
   raw_close(&r);
 }
 
-static void test_cancel(struct node *n) {
+static void test_cancel(struct toy_host *n) {
   TEST("CANCEL ends a call that is held");
   struct toy *toy = &n->toys[2];
   struct raw r = shaken(n);
@@ -324,7 +324,7 @@ static void test_cancel(struct node *n) {
   raw_close(&r);
 }
 
-static void test_strangers_are_bounded(struct node *n) {
+static void test_strangers_are_bounded(struct toy_host *n) {
   TEST("strangers: so many handshakes at a time, and each with a deadline");
   enum { LIMIT = 64 };
   struct raw r[LIMIT + 1];
@@ -353,7 +353,7 @@ static void test_strangers_are_bounded(struct node *n) {
   raw_close(&good);
 }
 
-static void test_a_peer_that_does_not_read(struct node *n) {
+static void test_a_peer_that_does_not_read(struct toy_host *n) {
   TEST("a peer that reads no replies is given up, and others are served meanwhile");
   struct toy *toy = &n->toys[2];
   struct raw r = shaken(n), other = shaken(n);
@@ -380,9 +380,9 @@ static void test_a_peer_that_does_not_read(struct node *n) {
 
 static void test_stop_finishes_calls(void) {
   TEST("a server that stops finishes the calls it has, then says goodbye");
-  static struct node n;
-  n = (struct node){0};
-  node_start(&n, 1, NULL);
+  static struct toy_host n;
+  n = (struct toy_host){0};
+  toy_host_start(&n, 1, NULL);
   struct toy *toy = &n.toys[2];
   struct raw r = shaken(&n);
   struct peer_request req = read_of(SLICE_LIT("k"));
@@ -391,7 +391,7 @@ static void test_stop_finishes_calls(void) {
   toy_hold(toy, true);
   send_request(&r, 5, 2, &req);
   CHECK(toy_wait(&toy->counts.in_flight, 1));
-  node_stop_begin(&n);
+  toy_host_stop_begin(&n);
   usleep(50000);
   CHECK(!__atomic_load_n(&n.stopped, __ATOMIC_SEQ_CST));
   toy_hold(toy, false);
@@ -404,9 +404,9 @@ static void test_stop_finishes_calls(void) {
 
 static void test_bootstrap_serves_controls_only(void) {
   TEST("in bootstrap CONTROL is served and no drive is");
-  static struct node n;
-  n = (struct node){.bootstrap = true};
-  node_start(&n, 1, NULL);
+  static struct toy_host n;
+  n = (struct toy_host){.bootstrap = true};
+  toy_host_start(&n, 1, NULL);
   struct raw r = shaken(&n);
   struct frame_header head;
   uint8_t *meta;
@@ -418,7 +418,7 @@ static void test_bootstrap_serves_controls_only(void) {
   struct peer_request req = read_of(SLICE_LIT("k"));
   CHECK(ask(&r, 4, 2, &req) == ERR_DRIVE_FAILED);
   raw_close(&r);
-  node_stop(&n);
+  toy_host_stop(&n);
 }
 
 static void test_listen(void) {
@@ -440,11 +440,11 @@ static void test_listen(void) {
 
 static void test_refusals(void) {
   TEST("whom the server refuses learns why, and it is logged");
-  static struct node n;
-  n = (struct node){0};
+  static struct toy_host n;
+  n = (struct toy_host){0};
   char why[HELLO_WORDS_BYTES_MAX];
   bed_log_begin();
-  node_start(&n, 1, NULL);
+  toy_host_start(&n, 1, NULL);
   const struct {
     const char *secret, *canonical, *host, *words;
   } cases[] = {
@@ -464,7 +464,7 @@ static void test_refusals(void) {
       raw_close(&r);
     }
   }
-  node_stop(&n);
+  toy_host_stop(&n);
   CHECK(bed_log_count("refused host n1 from 127.0.0.1: cluster secret differs") == 1);
   CHECK(bed_log_count("refused host n1 from 127.0.0.1: membership differs") == 1);
   CHECK(bed_log_count("refused host n7 from 127.0.0.1: no host n7 is known here") == 1);
@@ -472,11 +472,11 @@ static void test_refusals(void) {
 }
 
 int main(void) {
-  static struct node n;
+  static struct toy_host n;
   bed_map(&client_map, 0, NULL, NULL);
   bed_policy_open(&client_policy, &client_map, "s3cret");
   n.unusable[3] = true;
-  node_start(&n, 1, NULL);
+  toy_host_start(&n, 1, NULL);
   test_garbage_closes_only_its_connection(&n);
   test_frames_out_of_place(&n);
   test_requests_are_checked(&n);
@@ -487,7 +487,7 @@ int main(void) {
   test_cancel(&n);
   test_strangers_are_bounded(&n);
   test_a_peer_that_does_not_read(&n);
-  node_stop(&n);
+  toy_host_stop(&n);
   test_stop_finishes_calls();
   test_bootstrap_serves_controls_only();
   test_listen();

@@ -8,7 +8,7 @@
 
 #include "codec/crc32c.h"
 #include "config/err.h"
-#include "tests/unit/net/toy_node.h"
+#include "tests/unit/net/toy_host.h"
 
 #define TEST(name) printf("%s\n", name), fflush(stdout)
 #define WAIT_NS (20ull * 1000000000)
@@ -200,7 +200,7 @@ static void test_errors_and_bodies(struct client *c) {
   CHECK(peer_host_drive(c->host, 2)->latency_us > 0);
 }
 
-static void test_payloads(struct client *c, struct node *n) {
+static void test_payloads(struct client *c, struct toy_host *n) {
   TEST("large units there and back, many at a time, byte by byte");
   enum { CHUNKS = 6, UNITS = 5 };
   const uint32_t lens[UNITS] = {PEER_UNIT_BYTES_MAX, 65536, 1, 0, 300001};
@@ -242,7 +242,7 @@ static void test_payloads(struct client *c, struct node *n) {
   }
 }
 
-static void test_drive_state(struct client *c, struct node *n) {
+static void test_drive_state(struct client *c, struct toy_host *n) {
   TEST("a drive out of service fails at once; one that fails comes back with a PONG");
   struct asked a;
   struct peer_request req = read_of("k", 5000);
@@ -264,7 +264,7 @@ static void test_drive_state(struct client *c, struct node *n) {
   CHECK(ask_wait(c, &a, 2, &req) == ERR_INVALID);
 }
 
-static void test_deadline_and_cancel(struct client *c, struct node *n) {
+static void test_deadline_and_cancel(struct client *c, struct toy_host *n) {
   TEST("deadlines and cancels end calls once, and the other end is told");
   struct toy *toy = &n->toys[2];
   unsigned cancelled = toy_get(&toy->counts.cancelled);
@@ -304,7 +304,7 @@ static void test_deadline_and_cancel(struct client *c, struct node *n) {
   peer_call_release(&d.call);
 }
 
-static void test_suspect(struct client *c, struct node *n) {
+static void test_suspect(struct client *c, struct toy_host *n) {
   TEST("a drive that is silent is suspect until it answers");
   struct toy *toy = &n->toys[2];
   struct peer *peer = peer_host_drive(c->host, 2);
@@ -357,10 +357,10 @@ static void test_controls(struct client *c) {
 }
 
 static void test_real_server(void) {
-  static struct node n;
+  static struct toy_host n;
   static struct client c;
-  n = (struct node){.unusable[3] = true};
-  node_start(&n, 1, NULL);
+  n = (struct toy_host){.unusable[3] = true};
+  toy_host_start(&n, 1, NULL);
   client_open(&c, n.address, "s3cret");
   struct asked a;
   struct peer_request req = read_of("k", 5000);
@@ -387,45 +387,45 @@ static void test_real_server(void) {
     CHECK(many[i].done_count == 1 && many[i].call.reply.err == ERR_PEER_DOWN);
   CHECK(k.done && k.err == ERR_PEER_DOWN);
   toy_hold(&n.toys[2], false);
-  node_stop(&n);
+  toy_host_stop(&n);
 }
 
 static void test_comes_back(void) {
   TEST("a host that goes and comes back: calls end, one line each way, calls go again");
-  static struct node n;
+  static struct toy_host n;
   static struct client c;
   char address[32];
   bed_log_begin();
-  n = (struct node){0};
-  node_start(&n, 1, NULL);
+  n = (struct toy_host){0};
+  toy_host_start(&n, 1, NULL);
   memcpy(address, n.address, sizeof address);
   client_open(&c, address, "s3cret");
   run_connected(&c, true);
   CHECK(peer_host_drive(c.host, 2)->up);
-  node_stop(&n);
+  toy_host_stop(&n);
   run_connected(&c, false);
   CHECK(!peer_host_drive(c.host, 2)->up && peer_host_trouble(c.host)[0]);
   struct asked a;
   struct peer_request req = read_of("k", 5000);
   CHECK(ask_wait(&c, &a, 2, &req) == ERR_PEER_DOWN);
   run_for(&c, 1200); /* several attempts */
-  n = (struct node){0};
-  node_start(&n, 1, address);
+  n = (struct toy_host){0};
+  toy_host_start(&n, 1, address);
   run_connected(&c, true);
   CHECK(ask_wait(&c, &a, 2, &req) == 0);
   peer_call_release(&a.call);
   client_close(&c);
-  node_stop(&n);
+  toy_host_stop(&n);
   CHECK(bed_log_count(" is away: ") == 1);
   CHECK(bed_log_count(" is connected") == 2);
   bed_log_end();
 }
 
-static void refused(struct node *n, const char *secret, const char *canonical, const char *host,
+static void refused(struct toy_host *n, const char *secret, const char *canonical, const char *host,
                     const char *here, const char *there) {
   static struct client c;
   bed_log_begin();
-  node_start(n, 1, NULL);
+  toy_host_start(n, 1, NULL);
   bed_map(&c.map, 0, NULL, n->address);
   CHECK(uv_loop_init(&c.loop) == 0 && cpu_lanes_start(1, &c.lanes) == 0);
   CHECK(env_uv_open(&c.loop, c.lanes, 16 << 20, &c.env) == 0);
@@ -443,24 +443,24 @@ static void refused(struct node *n, const char *secret, const char *canonical, c
   CHECK(!peer_host_connected(c.host) && !peer_host_hello(c.host));
   c.closed = false;
   client_close(&c);
-  node_stop(n);
+  toy_host_stop(n);
   bed_log_end();
 }
 
 static void test_refusals(void) {
   TEST("refusals are logged in words at both ends");
-  static struct node n;
-  n = (struct node){0};
+  static struct toy_host n;
+  n = (struct toy_host){0};
   refused(&n, "wrong", NULL, NULL, ") refused us: cluster secret differs",
           "refused host n1 from 127.0.0.1: cluster secret differs");
-  n = (struct node){0};
+  n = (struct toy_host){0};
   refused(&n, "s3cret", "three hosts", NULL,
           ") refused us: membership differs: they have \"three hosts\"",
           "refused host n1 from 127.0.0.1: membership differs: they have \"three hosts\"");
-  n = (struct node){0};
+  n = (struct toy_host){0};
   refused(&n, "s3cret", NULL, "n9", ") refused us: no host n9 is known here",
           "refused host n9 from 127.0.0.1: no host n9 is known here");
-  n = (struct node){.host_id = "n5"}; /* here it is the connector who refuses */
+  n = (struct toy_host){.host_id = "n5"}; /* here it is the connector who refuses */
   refused(&n, "s3cret", NULL, NULL, "): at the address of host n2 answers host n5",
           "refused us: at the address of host n2 answers host n5");
 }

@@ -1,5 +1,5 @@
-/* toy_node.c: see toy_node.h. */
-#include "tests/unit/net/toy_node.h"
+/* toy_host.c: see toy_host.h. */
+#include "tests/unit/net/toy_host.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,18 +159,18 @@ static const struct peer_ops toy_ops = {toy_send, toy_cancel};
 /* ---- the node ---- */
 
 static void server_stopped(void *arg) {
-  struct node *n = arg;
+  struct toy_host *n = arg;
   __atomic_store_n(&n->stopped, true, __ATOMIC_SEQ_CST);
   uv_close((uv_handle_t *)&n->stop, NULL);
 }
 
 static void stop_asked(uv_async_t *async) {
-  struct node *n = async->data;
+  struct toy_host *n = async->data;
   chunk_server_stop(n->server, server_stopped, n);
 }
 
-static void *node_main(void *arg) {
-  struct node *n = arg;
+static void *toy_host_main(void *arg) {
+  struct toy_host *n = arg;
   CHECK(uv_loop_init(&n->loop) == 0);
   CHECK(cpu_lanes_start(1, &n->lanes) == 0);
   CHECK(env_uv_open(&n->loop, n->lanes, 16 << 20, &n->env) == 0);
@@ -197,7 +197,7 @@ static void *node_main(void *arg) {
   return NULL;
 }
 
-void node_start(struct node *n, unsigned self, const char *address) {
+void toy_host_start(struct toy_host *n, unsigned self, const char *address) {
   n->self = self;
   if (address)
     snprintf(n->address, sizeof n->address, "%s", address);
@@ -211,16 +211,16 @@ void node_start(struct node *n, unsigned self, const char *address) {
   memcpy(n->policy.unusable, n->unusable, sizeof n->unusable);
   n->stopped = false;
   CHECK(pthread_barrier_init(&n->ready, NULL, 2) == 0);
-  CHECK(pthread_create(&n->thread, NULL, node_main, n) == 0);
+  CHECK(pthread_create(&n->thread, NULL, toy_host_main, n) == 0);
   pthread_barrier_wait(&n->ready);
 }
 
-void node_stop_begin(struct node *n) {
+void toy_host_stop_begin(struct toy_host *n) {
   uv_async_send(&n->stop);
 }
 
-void node_stop(struct node *n) {
-  if (!__atomic_load_n(&n->stopped, __ATOMIC_SEQ_CST)) node_stop_begin(n);
+void toy_host_stop(struct toy_host *n) {
+  if (!__atomic_load_n(&n->stopped, __ATOMIC_SEQ_CST)) toy_host_stop_begin(n);
   pthread_join(n->thread, NULL);
   pthread_barrier_destroy(&n->ready);
   for (unsigned i = 0; i < 4; i++) {

@@ -1,11 +1,11 @@
-/* toy_node.h: a host in a thread of its own: a loop, a chunk server, and drives that are toys.
+/* toy_host.h: a host in a thread of its own: a loop, a chunk server, and drives that are toys.
  *
  * A toy keeps staged units in memory and checks their CRCs. Its reply to every verb but FETCH
  * carries the request as the drive saw it, encoded, so that a test can compare every field. Keys
  * that mean something: "err" (ERR_PROMISED with a version), "failed" (ERR_DRIVE_FAILED), "big" (a
  * body of TOY_BIG_BYTES). */
-#ifndef KOFN_TESTS_NET_TOY_NODE_H
-#define KOFN_TESTS_NET_TOY_NODE_H
+#ifndef KOFN_TESTS_NET_TOY_HOST_H
+#define KOFN_TESTS_NET_TOY_HOST_H
 
 #include <pthread.h>
 
@@ -28,8 +28,8 @@ struct toy {
   struct env_timer timer;
 };
 
-struct node {
-  /* set before node_start */
+struct toy_host {
+  /* set before toy_host_start */
   const char *secret, *cluster_name, *canonical, *host_id; /* NULL: as the bed's */
   bool unusable[4];
   bool bootstrap; /* no local peers at all */
@@ -51,9 +51,9 @@ struct node {
 };
 
 /* Host `self` (0 or 1), listening at `address`, or at a free port where NULL. */
-void node_start(struct node *n, unsigned self, const char *address);
-void node_stop_begin(struct node *n);
-void node_stop(struct node *n);
+void toy_host_start(struct toy_host *n, unsigned self, const char *address);
+void toy_host_stop_begin(struct toy_host *n);
+void toy_host_stop(struct toy_host *n);
 
 void toy_hold(struct toy *t, bool hold);
 unsigned toy_get(const unsigned *counter);
