@@ -11,7 +11,7 @@
 char settings_dir[64];
 
 void settings_bed_setup(void) {
-  strcpy(settings_dir, "/tmp/kofn-settings-XXXXXX");
+  snprintf(settings_dir, sizeof settings_dir, "/tmp/kofn-settings-XXXXXX");
   cr_assert_not_null(mkdtemp(settings_dir));
 }
 
@@ -39,7 +39,7 @@ const char *write_file(const char *name, const char *text) {
 const char *refusal(const char *text) {
   static struct settings_error e;
   struct settings *s = NULL;
-  strcpy(e.text, "");
+  e.text[0] = 0;
   int err = settings_load(write_file("kofn.yaml", text), &s, &e);
   cr_assert_eq(err, ERR_CONFIG, "accepted:\n%s", text);
   cr_assert_null(s, "nothing is left behind");
