@@ -193,14 +193,13 @@ static bool is_older(uint64_t now, uint64_t since, uint64_t age) {
   return now - since >= age;
 }
 
-/* One entry of the page: 1 = written, 0 = passed over. */
-static int page_entry(struct byte_writer *w, const struct peer_request *req, uint64_t now,
-                      struct slice k, struct slice v) {
+/* One entry of the page; false: passed over, as is what cannot be read: the queue must go on. */
+static bool page_entry(struct byte_writer *w, const struct peer_request *req, uint64_t now,
+                       struct slice k, struct slice v) {
   struct key_record rec;
-  int err = key_record_decode(v, &rec);
-  if (err < 0 || k.len <= KEYS_VERSION_BYTES) return ERR_CORRUPT;
+  if (key_record_decode(v, &rec) < 0 || k.len <= KEYS_VERSION_BYTES) return false;
   bool heal = req->verb == PEER_HEAL_LIST;
-  if (!heal && !is_older(now, rec.number, req->age_ms)) return 0;
+  if (!heal && !is_older(now, rec.number, req->age_ms)) return false;
   struct peer_key_entry e = {.bucket = rec.bucket,
                              .key = rec.key,
                              .ver = keys_get_version(k.data + k.len - KEYS_VERSION_BYTES),
@@ -208,7 +207,7 @@ static int page_entry(struct byte_writer *w, const struct peer_request *req, uin
                              .pool = rec.pool,
                              .partition = rec.partition};
   peer_keys_put(w, &e);
-  return 1;
+  return true;
 }
 
 /* The cursor is the index key of the next entry to look at. The newest row of an undecided key
@@ -227,10 +226,9 @@ static int page_fill(struct drive *d, struct store_cursor *c, const struct peer_
       peer_keys_put_end(w, k);
       return 0;
     }
-    err = page_entry(w, req, now, k, v);
-    if (err < 0) return err;
-    if (err > 0) last = prefix;
-    count += (unsigned)err;
+    if (!page_entry(w, req, now, k, v)) continue;
+    last = prefix;
+    count++;
   }
   if (err != ERR_NOT_FOUND) return err;
   peer_keys_put_end(w, (struct slice){0});

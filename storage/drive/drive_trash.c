@@ -129,6 +129,7 @@ static int drop_key(struct drive *d, const struct index_key *prefix, const struc
   struct version vers[DROP_ROWS_MAX];
   unsigned count;
   bool more;
+  if (rec->key.len == 0) return batch_del(d, STORE_DROP, index_key_slice(prefix));
   int err = superseded_rows(d->batch.txn, prefix, vers, &count, &more);
   if (err < 0) return err;
   for (unsigned i = 0; i < count && err == 0; i++) {
@@ -139,19 +140,21 @@ static int drop_key(struct drive *d, const struct index_key *prefix, const struc
   return err;
 }
 
-/* The first entry at or behind *at, copied: dropping changes the table. */
-static int drop_next(struct drive *d, struct index_key *at, struct key_record *ret_rec,
-                     uint8_t key[KEY_BYTES_MAX]) {
+/* The first entry of a queue at or behind *at, copied, for working on it changes the table. A
+ * record that cannot be read comes with an empty key: it is to be deleted, or the queue would stand
+ * still. */
+static int queue_next(struct drive *d, enum store_table table, struct index_key *at,
+                      struct key_record *ret_rec, uint8_t key[KEY_BYTES_MAX]) {
   struct store_cursor *c = NULL;
   struct slice k, v;
-  int err = store_cursor_open(d->batch.txn, STORE_DROP, &c);
+  int err = store_cursor_open(d->batch.txn, table, &c);
   if (err == 0) err = store_cursor_seek(c, index_key_slice(at), &k, &v);
   if (err == 0 && k.len > sizeof at->bytes) err = ERR_CORRUPT;
-  if (err == 0) err = key_record_decode(v, ret_rec);
   if (err == 0) {
     memcpy(at->bytes, k.data, k.len);
     at->len = (uint16_t)k.len;
-    memcpy(key, ret_rec->key.data, ret_rec->key.len);
+    if (key_record_decode(v, ret_rec) < 0) ret_rec->key = (struct slice){0};
+    if (ret_rec->key.len) memcpy(key, ret_rec->key.data, ret_rec->key.len);
     ret_rec->key.data = key;
   }
   store_cursor_close(c);
@@ -164,7 +167,7 @@ int drive_drop_superseded(struct drive *d, unsigned budget) {
   uint8_t key[KEY_BYTES_MAX];
   unsigned done = 0;
   for (; done < budget; done++) {
-    int err = drop_next(d, &at, &rec, key);
+    int err = queue_next(d, STORE_DROP, &at, &rec, key);
     if (err == ERR_NOT_FOUND) break;
     if (err == 0) err = drop_key(d, &at, &rec);
     if (err < 0) return err;
@@ -186,6 +189,7 @@ struct trash_run {
 /* Takes one due entry out of the trash, and with it the chunk unless it is named again. */
 static int trash_entry(struct trash_run *t, struct slice k, const struct key_record *rec) {
   struct drive *d = t->d;
+  if (k.len != TRASH_KEY_BYTES || rec->key.len == 0) return batch_del(d, STORE_TRASH, k);
   struct chunk_name name = {.index = k.data[8 + 16], .gen = load_be64(k.data + 8 + BLOB_KEY_BYTES)};
   struct slice blob_key = slice_of(k.data + 8, BLOB_KEY_BYTES);
   struct index_key prefix;
@@ -206,44 +210,27 @@ static int trash_entry(struct trash_run *t, struct slice k, const struct key_rec
   return err == ERR_NOT_FOUND ? 0 : MIN(err, 0);
 }
 
-/* Copies the first entry; ERR_NOT_FOUND where the trash is empty. */
-static int trash_first(struct drive *d, uint8_t k[TRASH_KEY_BYTES], struct key_record *ret_rec,
-                       uint8_t key[KEY_BYTES_MAX]) {
-  struct store_cursor *c = NULL;
-  struct slice found, v;
-  int err = store_cursor_open(d->batch.txn, STORE_TRASH, &c);
-  if (err == 0) err = store_cursor_seek(c, (struct slice){0}, &found, &v);
-  if (err == 0 && found.len != TRASH_KEY_BYTES) err = ERR_CORRUPT;
-  if (err == 0) err = key_record_decode(v, ret_rec);
-  if (err == 0) {
-    memcpy(k, found.data, TRASH_KEY_BYTES);
-    memcpy(key, ret_rec->key.data, ret_rec->key.len);
-    ret_rec->key.data = key;
-  }
-  store_cursor_close(c);
-  return err;
-}
-
 static void trash_run(void *arg) {
   struct trash_run *t = arg;
   struct drive *d = t->d;
-  uint8_t k[TRASH_KEY_BYTES], key[KEY_BYTES_MAX];
+  uint8_t key[KEY_BYTES_MAX];
   struct key_record rec;
   bool full = drive_below_reserve(d);
   t->next_due_ms = UINT64_MAX;
   while (d->batch.err == 0) {
-    int err = trash_first(d, k, &rec, key);
+    struct index_key at = {0};
+    int err = queue_next(d, STORE_TRASH, &at, &rec, key);
     if (err == ERR_NOT_FOUND) break;
     if (err < 0) {
       batch_break(d, err);
       break;
     }
-    uint64_t deadline = load_be64(k);
+    uint64_t deadline = at.len == TRASH_KEY_BYTES ? load_be64(at.bytes) : 0;
     if ((deadline > d->wall_ms() && !full) || t->count == t->budget) {
       t->next_due_ms = deadline;
       break;
     }
-    err = trash_entry(t, slice_of(k, sizeof k), &rec);
+    err = trash_entry(t, index_key_slice(&at), &rec);
     if (err < 0) batch_break(d, err);
     t->count++;
   }
