@@ -111,8 +111,9 @@ static int keys_store(const char *dir, const char *path, const char *access_key,
   return err;
 }
 
-/* The key pair of `kofn server DIR...`: made at the first start, printed once, read back later. */
-static int server_dirs_keys(struct settings *s) {
+/* The key pair of a single host that was given none: made at the first start, printed once, read
+ * back later. */
+static int server_local_keys(struct settings *s) {
   if (s->user_count > 0 || s->server.anonymous) return 0;
   char path[SETTINGS_PATH_BYTES_MAX + 16], line[KEYS_FILE_BYTES_MAX];
   char access_key[ACCESS_KEY_LEN + 1], secret_key[SECRET_KEY_LEN + 1];
@@ -191,7 +192,7 @@ static int server_run(struct settings *s, const struct cluster_map *map) {
     log_error("server", "%s", why.text);
     return CMD_REFUSED;
   }
-  if (!s->file && server_dirs_keys(s) < 0) goto out;
+  if (map->host_count == 1 && server_local_keys(s) < 0) goto out;
   if (!cluster_ready(cluster)) {
     int err = cluster_first_start(cluster, &server_stop, &why);
     if (err == ERR_SHUTDOWN) result = CMD_OK;
