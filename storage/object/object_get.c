@@ -18,8 +18,9 @@
 #include "storage/object/settle.h"
 #include "storage/object/slots.h"
 
-#define GET_ROUNDS 3     /* settles and resolves of one key that others keep writing */
-#define GET_REREAD_MS 10 /* between two looks at a version that may be on its way */
+#define GET_ROUNDS 3        /* settles and resolves of one key that others keep writing */
+#define GET_REREAD_MS 10    /* between two looks at a version that may be on its way */
+#define GET_GIVE_UP_MS 1000 /* beyond the peers' own deadline, which a stuck lane does not keep */
 #define GET_HEDGE_MS_MAX 200
 #define GET_HEDGE_LATENCY_TIMES 3
 
@@ -48,6 +49,7 @@ struct object_get {
   uint64_t patience_ms;  /* an undetermined version is waited for until then; 0: none seen */
   struct gather *gather; /* kept until read or close: it holds the inline chunks */
   struct env_timer timer;
+  struct env_timer give_up; /* of a round of READ */
   int end_err;
   uint8_t *row_bytes;
   struct row row;
@@ -68,11 +70,16 @@ static void get_drop(struct object_get *get) {
   free(get);
 }
 
+static void get_timers_stop(struct object_get *get) {
+  env_timer_stop(get->o->env, &get->timer);
+  env_timer_stop(get->o->env, &get->give_up);
+}
+
 /* The last callback; the caller must not touch `get` behind it. */
 static void get_end(struct object_get *get, int err, bool sent_any) {
   get->state = GET_ENDED;
   gather_close(TAKE(get->gather));
-  env_timer_stop(get->o->env, &get->timer);
+  get_timers_stop(get);
   if (err == ERR_UNAVAILABLE) get->o->stats.unavailable++;
   if (get->was_found)
     get->ops->done(get->arg, err, sent_any);
@@ -131,6 +138,7 @@ static int get_read(struct object_get *get, uint32_t ask) {
                              .step = get_step,
                              .arg = get};
   gather_close(TAKE(get->gather));
+  env_timer_start(get->o->env, &get->give_up, get->o->peer_timeout_ms + GET_GIVE_UP_MS);
   get->state = GET_READING;
   get->read_ms = env_now_ms(get->o->env);
   return gather_start(get->o, &args, &get->gather);
@@ -246,7 +254,7 @@ static void get_chosen(struct object_get *get, const struct classification *c) {
     return;
   }
   if (has_data) get_heal(get, c->acked & ~c->healthy);
-  env_timer_stop(get->o->env, &get->timer);
+  get_timers_stop(get);
   get->state = GET_FOUND;
   get->was_found = true;
   get->ops->found(get->arg, get, 0, &get->row);
@@ -294,6 +302,11 @@ static void get_timer(struct env_timer *t) {
     get_decide(get); /* patience is over */
 }
 
+static void get_give_up(struct env_timer *t) {
+  struct object_get *get = container_of(t, struct object_get, give_up);
+  if (get->state == GET_READING) get_end(get, ERR_UNAVAILABLE, false);
+}
+
 int object_get_start(struct objects *o, const struct bucket_info *bucket, struct slice key,
                      bool want_data, const struct object_get_ops *ops, void *arg,
                      struct object_get **ret_get) {
@@ -314,9 +327,11 @@ int object_get_start(struct objects *o, const struct bucket_info *bucket, struct
   get->arg = arg;
   get->holds = 1;
   get->timer.fire = get_timer;
+  get->give_up.fire = get_give_up;
   unsigned first = want_data ? MAX(get->place.d, get->place.r) : get->place.r;
   int err = get_read(get, gather_pick(&get->place, first, slots_all(get->place.n)));
   if (err < 0) {
+    get_timers_stop(get);
     free(get->key);
     free(get);
     return err;

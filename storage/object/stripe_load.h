@@ -18,6 +18,7 @@ struct stripe_load {
   struct stripe_reader *reader;
   struct stripe_geometry geometry;
   struct id128 data_id;
+  uint64_t started_ms;
   struct codec *codec;
   struct stripe_window window;
   uint32_t want;
@@ -28,7 +29,7 @@ struct stripe_load {
   uint32_t good[PEER_UNITS_MAX]; /* by stripe: slots whose unit passed its CRC */
   uint32_t bad[PEER_UNITS_MAX];  /* by stripe: slots whose unit failed */
   struct env_work work;
-  struct env_timer hedge; /* the first pending call becomes overdue */
+  struct env_timer hedge; /* the first pending call becomes overdue, or all is given up */
   struct env_timer stuck; /* cancelled calls did not come back */
   bool working, orphan;
   bool settled; /* enough was in: what was pending then is cancelled */

@@ -19,6 +19,7 @@
 #define HEDGE_MS_MIN 50
 #define HEDGE_LATENCY_TIMES 4
 #define CANCEL_WAIT_MS 50 /* for a cancelled call to come back */
+#define GIVE_UP_MS 1000   /* beyond the peers' own deadline, which a stuck lane does not keep */
 #define SLOW_WINDOWS 32   /* after so many windows a slow slot is tried again */
 
 enum reader_state {
@@ -164,19 +165,21 @@ static uint64_t hedge_after_ms(const struct peer *peer) {
   return MAX(HEDGE_MS_MIN, (uint64_t)peer->latency_us * HEDGE_LATENCY_TIMES / 1000);
 }
 
+/* When the window is given up, whatever is still pending. */
+static uint64_t give_up_ms(const struct stripe_load *l) {
+  return l->started_ms + l->reader->o->peer_timeout_ms + GIVE_UP_MS;
+}
+
 /* Arms the hedge timer for the pending call that becomes overdue first. */
 static void hedge_arm(struct stripe_load *l) {
   struct env *env = l->reader->o->env;
-  uint64_t due = UINT64_MAX, now = env_now_ms(env);
+  uint64_t due = give_up_ms(l), now = env_now_ms(env);
   for (unsigned i = 0; i < l->window.n; i++) {
     if (!(l->pending & ~l->overdue & 1u << i)) continue;
     const struct peer *peer = l->reader->place.peers[i];
     due = MIN(due, l->fetch[i].sent_ms + hedge_after_ms(peer));
   }
-  if (due == UINT64_MAX)
-    env_timer_stop(env, &l->hedge);
-  else
-    env_timer_start(env, &l->hedge, due > now ? due - now : 0);
+  env_timer_start(env, &l->hedge, due > now ? due - now : 0);
 }
 
 static void hedge_fire(struct env_timer *t) {
@@ -190,7 +193,10 @@ static void hedge_fire(struct env_timer *t) {
     r->slow |= 1u << i;
     r->o->stats.hedges++;
   }
-  reader_advance(r);
+  if (now >= give_up_ms(l))
+    reader_end(r, ERR_UNAVAILABLE);
+  else
+    reader_advance(r);
 }
 
 static void fetch_note(struct stripe_load *l, unsigned slot, int err) {
@@ -371,6 +377,7 @@ static void load_start(struct stripe_reader *r, struct env_buf *buf, unsigned st
     return;
   }
   l->reader = r;
+  l->started_ms = env_now_ms(r->o->env);
   l->geometry = r->geometry;
   l->data_id = r->data_id;
   l->codec = r->codec;
