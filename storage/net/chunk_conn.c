@@ -471,7 +471,7 @@ static void conn_closed(struct stream *stream) {
   conn_advance(c);
 }
 
-const struct stream_ops chunk_conn_ops = {
+static const struct stream_ops conn_ops = {
     .ready = conn_ready,
     .frame = conn_frame,
     .bulk_done = conn_bulk_done,
@@ -509,9 +509,8 @@ void chunk_conn_accept(struct chunk_server *s) {
     return;
   }
   struct chunk_conn *c = calloc(1, sizeof *c);
-  int err =
-      c ? stream_new(s->loop, &chunk_conn_ops, c, s->policy, s->map, HELLO_LISTENER, -1, &c->stream)
-        : -ENOMEM;
+  int err = c ? stream_new(s->loop, &conn_ops, c, s->policy, s->map, HELLO_LISTENER, -1, &c->stream)
+              : -ENOMEM;
   if (err < 0) {
     free(c);
     refuse_connection(s, err_words(err));

@@ -90,8 +90,6 @@ struct chunk_conn {
   uint64_t handed;   /* bytes that the kernel took */
 };
 
-extern const struct stream_ops chunk_conn_ops;
-
 /* chunk_conn.c */
 /* Takes the connection that waits at the listener. */
 void chunk_conn_accept(struct chunk_server *s);
