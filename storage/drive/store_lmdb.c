@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "config/list.h"
 #include "config/settings.h"
 #include "storage/drive/sigbus.h"
 #include "storage/drive/store_files.h"
@@ -36,6 +37,7 @@ struct lmdb_txn {
   struct store_txn txn;
   MDB_txn *mdb;
   bool write;
+  struct list live;      /* among all of the store */
   struct lmdb_txn *next; /* among the kept ones */
 };
 
@@ -50,7 +52,8 @@ struct store_lmdb {
   MDB_dbi tables[STORE_TABLE_COUNT];
   int sigbus_slot;
   atomic_bool faulted; /* the map cannot be read: the env is never touched again, not even closed */
-  pthread_mutex_t kept_mutex;
+  pthread_mutex_t txn_mutex;
+  struct list live; /* after a fault, what nobody can end is still known here */
   struct lmdb_txn *kept;
   unsigned kept_count;
   uint64_t ahead_bytes, allocated_bytes; /* writer only */
@@ -90,14 +93,32 @@ static int lmdb_err(int rc) {
 /* ---- transactions ---- */
 
 static struct lmdb_txn *kept_take(struct store_lmdb *s) {
-  pthread_mutex_lock(&s->kept_mutex);
+  pthread_mutex_lock(&s->txn_mutex);
   struct lmdb_txn *t = s->kept;
   if (t) {
     s->kept = t->next;
     s->kept_count--;
   }
-  pthread_mutex_unlock(&s->kept_mutex);
+  pthread_mutex_unlock(&s->txn_mutex);
   return t;
+}
+
+static struct lmdb_txn *txn_new(struct store_lmdb *s, bool write) {
+  struct lmdb_txn *t = calloc(1, sizeof *t);
+  if (!t) return NULL;
+  t->txn.store = &s->files.store;
+  t->write = write;
+  pthread_mutex_lock(&s->txn_mutex);
+  list_push_back(&s->live, &t->live);
+  pthread_mutex_unlock(&s->txn_mutex);
+  return t;
+}
+
+static void txn_free(struct store_lmdb *s, struct lmdb_txn *t) {
+  pthread_mutex_lock(&s->txn_mutex);
+  list_remove(&t->live);
+  pthread_mutex_unlock(&s->txn_mutex);
+  free(t);
 }
 
 static int lmdb_begin(struct store *store, bool write, struct store_txn **ret_txn) {
@@ -108,16 +129,14 @@ static int lmdb_begin(struct store *store, bool write, struct store_txn **ret_tx
     rc = mdb_txn_renew(t->mdb);
     if (rc != 0) mdb_txn_abort(t->mdb);
   } else {
-    t = calloc(1, sizeof *t);
+    t = txn_new(s, write);
     if (!t) return -ENOMEM;
     rc = mdb_txn_begin(s->env, NULL, write ? 0 : MDB_RDONLY, &t->mdb);
   }
   if (rc != 0) {
-    free(t);
+    txn_free(s, t);
     return rc == MDB_READERS_FULL ? -ENOMEM : lmdb_err(rc);
   }
-  t->txn.store = store;
-  t->write = write;
   *ret_txn = &t->txn;
   return 0;
 }
@@ -127,18 +146,18 @@ static void lmdb_abort(struct store_txn *txn) {
   struct store_lmdb *s = lmdb_of(txn->store);
   if (!t->write) {
     mdb_txn_reset(t->mdb);
-    pthread_mutex_lock(&s->kept_mutex);
+    pthread_mutex_lock(&s->txn_mutex);
     bool keep = s->kept_count < INDEX_READERS_KEPT;
     if (keep) {
       t->next = s->kept;
       s->kept = t;
       s->kept_count++;
     }
-    pthread_mutex_unlock(&s->kept_mutex);
+    pthread_mutex_unlock(&s->txn_mutex);
     if (keep) return;
   }
   mdb_txn_abort(t->mdb);
-  free(t);
+  txn_free(s, t);
 }
 
 /* Keeps blocks allocated ahead of what the index uses. A file system that cannot, or is full, is no
@@ -164,7 +183,7 @@ static int lmdb_commit(struct store_txn *txn) {
     return 0;
   }
   int rc = mdb_txn_commit(t->mdb);
-  free(t);
+  txn_free(s, t);
   if (rc != 0) return rc > 0 ? -rc : -EIO; /* ENOSPC too: nothing is known of what is on disk */
   lmdb_allocate_ahead(s);
   return 0;
@@ -320,10 +339,10 @@ static void lmdb_close(struct store *store) {
   for (struct lmdb_txn *t; (t = s->kept);) {
     s->kept = t->next;
     mdb_txn_abort(t->mdb);
-    free(t);
+    txn_free(s, t);
   }
   if (s->env) mdb_env_close(s->env);
-  pthread_mutex_destroy(&s->kept_mutex);
+  pthread_mutex_destroy(&s->txn_mutex);
   free(s);
 }
 
@@ -425,7 +444,8 @@ int store_lmdb_open(const char *path, uint64_t index_map_bytes, bool create,
     free(s);
     return err;
   }
-  pthread_mutex_init(&s->kept_mutex, NULL);
+  pthread_mutex_init(&s->txn_mutex, NULL);
+  list_init(&s->live);
   err = lmdb_open_env(s, path, index_map_bytes, create);
   if (err == 0) err = lmdb_open_tables(s, create);
   if (err == 0) err = lmdb_watch_map(s);

@@ -169,7 +169,12 @@ Test(chunk, an_unfinished_or_unsealed_stage_is_no_chunk) {
   cr_assert_eq(bed_apply(&bed, &req).err, ERR_NO_CHUNK, "not synced yet");
   cr_assert_eq(drive_seal(bed.drive, &req), 0);
   cr_assert_eq(drive_seal(bed.drive, &req), 0, "twice is once");
-  cr_assert_eq(stage(&big, big.unit_count, 1), ERR_INVALID, "closed");
+  struct peer_request more = bed_request(PEER_STAGE, "");
+  struct peer_reply reply;
+  bed_units(&more, &big, 0, 1);
+  more.unit_first = big.unit_count;
+  drive_stage(bed.drive, &more, &reply);
+  cr_assert_eq(reply.err, ERR_INVALID, "closed");
   cr_assert_eq(bed_apply(&bed, &req).err, 0);
   cr_assert_eq(bed_fetch(&bed, &big), 0);
 }
