@@ -67,17 +67,17 @@ static uint32_t resolve_missing(const struct object_resolve *r) {
 
 static void resolve_decided(struct object_resolve *r) {
   struct classification *c = &r->promise.base;
-  if (c->verdict == VERDICT_CHOSEN && (c->acked & ~c->flagged))
+  uint32_t silent = gather_all(&r->place) & ~r->promise.gather->replied;
+  if (c->verdict == VERDICT_CHOSEN) /* ignored where the row is not */
     commit_send(r->o, &r->place, resolve_key(r), &c->row.ver, resolve_missing(r),
-                c->acked & ~c->flagged);
+                (c->acked & ~c->flagged) | silent);
   r->discarding = 1; /* held until all are sent */
   for (unsigned i = 0; i < c->dead_count; i++) {
     struct oneway discard = {.verb = PEER_DISCARD, .ver = c->dead[i]};
     r->o->stats.discards++;
     /* Dead everywhere; a drive that has not promised ignores it. Only the repliers are waited for.
      */
-    (void)oneway_send(r->o, &r->place, resolve_key(r), &discard,
-                      gather_all(&r->place) & ~r->promise.gather->replied, NULL, NULL);
+    (void)oneway_send(r->o, &r->place, resolve_key(r), &discard, silent, NULL, NULL);
     if (oneway_send(r->o, &r->place, resolve_key(r), &discard, r->promise.gather->replied,
                     resolve_discarded, r))
       r->discarding++;
@@ -116,8 +116,11 @@ int object_resolve_start(struct objects *o, unsigned pool, const struct id128 *b
   r->key = copy;
   r->key_len = key.len;
   r->place = objects_place(o, pool, bucket, resolve_key(r));
-  r->promise =
-      (struct promise){.o = o, .place = &r->place, .key = resolve_key(r), .done = resolve_promised};
+  r->promise = (struct promise){.o = o,
+                                .place = &r->place,
+                                .key = resolve_key(r),
+                                .done = resolve_promised,
+                                .thorough = true};
   r->cb = cb;
   r->arg = arg;
   o->running++;

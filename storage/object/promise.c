@@ -43,6 +43,11 @@ static void promise_lost(struct promise *p, const struct gather *g) {
 static uint64_t promise_patience_ms(const struct promise *p) {
   const struct classification *c = &p->base;
   if (c->verdict == VERDICT_TOO_FEW) return OBJECT_SUSPECT_MS;
+  if (p->thorough) {
+    slots_foreach(i, p->gather->pending) {
+      if (!p->place->peers[i]->suspect) return OBJECT_SUSPECT_MS;
+    }
+  }
   if (c->verdict != VERDICT_UNDETERMINED) return 0;
   if (row_has_data(&c->row) && !codec_decodable(p->o->codecs[p->place->pool], c->healthy))
     return OBJECT_SUSPECT_MS;

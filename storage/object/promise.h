@@ -23,6 +23,7 @@ struct promise {
    * borrows from the promise until promise_close. ERR_CONFLICT: others kept promising higher;
    * ERR_BUCKET_DELETING; ERR_UNAVAILABLE; -ENOMEM. Runs later, once; may call promise_close. */
   void (*done)(struct promise *p, int err);
+  bool thorough; /* hears all drives that answer within OBJECT_SUSPECT_MS, not only W */
 
   struct version ver;
   struct classification base;
