@@ -1,7 +1,7 @@
 /* peer_tcp.h: struct peer over TCP. One connection per (loop, remote host), shared by that host's
  * drives.
  *
- * Connects at once and for ever, backing off with jitter from 50 ms to 3 s (one log line when it
+ * Connects at once and for ever, backing off with jitter from 50 ms to 1 s (one log line when it
  * goes and one when it comes back). Calls to a host that is not connected end at once with
  * ERR_PEER_DOWN. A call past its deadline ends with ERR_TIMEOUT; when a peer has been silent for
  * its timeout while bytes are unsent or replies due, the connection is reset and everything on it

@@ -16,7 +16,7 @@
 #define PEER_PING_BUSY_MS 250 /* ... one with calls, after so much silence */
 #define PEER_PING_SILENCE_MS 10000
 #define PEER_BACKOFF_MS_MIN 50
-#define PEER_BACKOFF_MS_MAX 3000
+#define PEER_BACKOFF_MS_MAX 1000 /* a host that is back is used within about a second */
 #define PEER_TIMEOUT_MS_DEFAULT 10000 /* of a call that names none */
 #define PEER_SLOTS_FIRST 64
 #define PEER_SLOTS_MAX 65536 /* calls in flight on one connection */
