@@ -143,7 +143,7 @@ static void bucket_put_go(struct s3_op *op) {
   }
   struct slice location = slice_of(p.text, p.len);
   struct slice asked = http_header_find(op->req, "x-kofn-pool");
-  if (p.len > 0) {
+  if (p.len > 0 || p.too_long) {
     int named = cluster_map_find_pool(map, location);
     if (named > MAP_POOL_SYSTEM) pool = named;
     bool region = slice_eq(location, slice_str(op->s3->settings->server.region)) ||
