@@ -130,6 +130,7 @@ static void start(const struct cluster_bed *b, unsigned host) {
   if (pid == 0) {
     struct sigaction sa = {.sa_handler = on_term};
     sigaction(SIGTERM, &sa, NULL);
+    signal(SIGPIPE, SIG_IGN); /* as the server does */
     exit(child_run(b, host));
   }
   children[host] = pid;

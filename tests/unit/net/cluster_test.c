@@ -334,6 +334,12 @@ Test(cluster, an_id_that_differs_from_the_remembered_one_is_refused) {
   cluster_bed_close(&b);
 }
 
+/* A transaction that a SIGBUS has interrupted cannot be ended: it goes with the process. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) {
+  return "leak:mdb_txn_begin\nleak:lmdb_begin\n";
+}
+
 /* The index's file is cut off under an open drive: reading it is a SIGBUS. */
 struct read_job {
   struct drive_job job;
