@@ -19,6 +19,7 @@ struct cmd {
 int cmd_server(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_status(int argc, char **argv);
+int cmd_ready(int argc, char **argv);
 int cmd_heal(int argc, char **argv);
 int cmd_where(int argc, char **argv);
 

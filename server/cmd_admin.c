@@ -1,5 +1,5 @@
-/* cmd_admin.c: `kofn status`, `kofn heal list`, `kofn where`: ask a host's admin port and say the
- * answer in words. */
+/* cmd_admin.c: `kofn status`, `kofn ready`, `kofn heal list`, `kofn where`: ask a host's admin port
+ * and say the answer in words. */
 #include <errno.h>
 #include <jansson.h>
 #include <netdb.h>
@@ -64,13 +64,14 @@ static int admin_read_all(int fd, char **ret_text) {
   return 0;
 }
 
-/* GET `path`; the JSON document is the caller's. Prints what went wrong. */
-static json_t *admin_get(const char *address, const char *path) {
+/* GET `path`: the status, and the whole answer, which is the caller's, with where its body begins.
+ * Prints what went wrong. */
+static int admin_ask(const char *address, const char *path, char **ret_text, char **ret_body) {
   char head[ADMIN_PATH_BYTES_MAX + 256];
   int fd = admin_connect(address);
   if (fd < 0) {
     fprintf(stderr, "kofn: cannot reach the admin port at %s: %s\n", address, err_words(fd));
-    return NULL;
+    return fd;
   }
   int len = snprintf(head, sizeof head, "GET %s HTTP/1.0\r\nHost: kofn\r\n\r\n", path);
   char *text = NULL;
@@ -78,12 +79,26 @@ static json_t *admin_get(const char *address, const char *path) {
   close(fd);
   if (err < 0) {
     fprintf(stderr, "kofn: no answer from %s: %s\n", address, err_words(err));
-    return NULL;
+    return err;
   }
   int status = 0;
   char *body = strstr(text, "\r\n\r\n");
-  json_t *doc =
-      sscanf(text, "HTTP/1.%*d %d", &status) == 1 && body ? json_loads(body + 4, 0, NULL) : NULL;
+  if (sscanf(text, "HTTP/1.%*d %d", &status) != 1 || !body) {
+    fprintf(stderr, "kofn: %s does not answer as an admin port does\n", address);
+    free(text);
+    return ERR_INVALID;
+  }
+  *ret_text = text;
+  *ret_body = body + 4;
+  return status;
+}
+
+/* GET `path`; the JSON document is the caller's. Prints what went wrong. */
+static json_t *admin_get(const char *address, const char *path) {
+  char *text, *body;
+  int status = admin_ask(address, path, &text, &body);
+  if (status < 0) return NULL;
+  json_t *doc = json_loads(body, 0, NULL);
   if (!doc || status != 200) {
     const char *words = json_string_value(json_object_get(doc, "error"));
     fprintf(stderr, "kofn: %s answers %d: %s\n", address, status, words ? words : "not understood");
@@ -177,6 +192,20 @@ int cmd_status(int argc, char **argv) {
     status_print(doc);
   json_decref(doc);
   return CMD_OK;
+}
+
+int cmd_ready(int argc, char **argv) {
+  char path[64], *text, *body;
+  if (argc < 2 || argc > 3 || (strcmp(argv[1], "read") != 0 && strcmp(argv[1], "write") != 0))
+    return cmd_misused("ready", "wants read or write, and one admin address at most");
+  snprintf(path, sizeof path, "/health/ready?for=%s", argv[1]);
+  int status = admin_ask(argc == 3 ? argv[2] : ADMIN_DEFAULT, path, &text, &body);
+  if (status < 0) return CMD_FAILED;
+  json_t *doc = json_loads(body, 0, NULL);
+  printf("%s\n", text_of(doc, status == 200 ? "status" : "error"));
+  json_decref(doc);
+  free(text);
+  return status == 200 ? CMD_OK : CMD_FAILED;
 }
 
 static void heal_print(const json_t *doc) {

@@ -61,6 +61,15 @@ static const struct cmd cmds[] = {
      "are in\n"
      "sight and how many more losses every pool survives.\n",
      cmd_status},
+    {"ready", "say whether a host can serve now",
+     "usage: kofn ready read|write [ADMIN]\n\n"
+     "Exit status 0 where the host whose admin address is ADMIN (127.0.0.1:9002 unless given) sees "
+     "enough\n"
+     "drives to read, or to write, every object; otherwise 1, and the words that say what it "
+     "lacks. "
+     "For health\n"
+     "checks and scripts that wait.\n",
+     cmd_ready},
     {"heal", "list what is to be healed",
      "usage: kofn heal list [--json] [ADMIN]\n\n"
      "Lists every key whose last write missed a drive, with the slots that have no chunk, from the "
