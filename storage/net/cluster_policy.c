@@ -142,12 +142,23 @@ static int check_formatted(struct cluster *c, struct state *s, int host, const s
   return 0;
 }
 
+/* We have met this host with drives in it. */
+static bool met_with_drives(const struct cluster *c, struct state *s, int host) {
+  const struct map_host *mh = &c->map->hosts[host];
+  for (unsigned d = mh->drive_first; d < mh->drive_first + mh->drive_count; d++) {
+    const struct state_drive *known = state_drive(s, c->map->drives[d].name, false);
+    if (known && !id128_is_zero(&known->id)) return true;
+  }
+  return false;
+}
+
 static int check_locked(struct cluster *c, struct state *s, int host, const struct hello *remote,
                         struct refusal r) {
   /* An empty host may talk to anybody of its membership: it has no drive to offer yet. */
   if (c->boot == BOOT_EMPTY) return 0;
   if (remote->boot == BOOT_FORMATTED) return check_formatted(c, s, host, remote, r);
-  if (s->initialising) return 0;
+  /* At a first start a host may be formatted and not serve yet; it says so when it does. */
+  if (s->initialising || !met_with_drives(c, s, host)) return 0;
   char id[ID128_HEX_LEN + 1];
   id128_hex(&c->id, id);
   return refuse(r,

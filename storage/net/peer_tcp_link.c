@@ -56,9 +56,10 @@ static void link_away(struct peer_host *h, enum stream_end end, int err, const c
                 "host %s (%s) sent %s; the connection is closed", host_id(h), host_address(h), why);
   } else {
     snprintf(h->trouble, sizeof h->trouble, "%s", why);
+    /* One that says goodbye is not lost; it is looked for all the same. */
     if (!h->away_logged)
-      log_limited(LOG_WARN, LOG_LIMIT_EVENT_MS, key, "peer", "host %s (%s) is away: %s", host_id(h),
-                  host_address(h), why);
+      log_limited(err == ERR_SHUTDOWN ? LOG_INFO : LOG_WARN, LOG_LIMIT_EVENT_MS, key, "peer",
+                  "host %s (%s) is away: %s", host_id(h), host_address(h), why);
   }
   h->away_logged = true;
   retry_later(h);

@@ -519,7 +519,7 @@ Test(policy, a_boot_counter_that_goes_back_is_refused_also_after_a_restart) {
   policy_bed_close(&p);
 }
 
-Test(policy, an_empty_host_is_welcome_only_until_the_coordinator_is_formatted) {
+Test(policy, an_empty_host_is_welcome_until_all_are_formatted_and_it_was_met_with_drives) {
   struct policy_bed p;
   policy_bed_open(&p);
   struct hello *empty = malloc(sizeof *empty), *coordinator = malloc(sizeof *coordinator);
@@ -532,9 +532,9 @@ Test(policy, an_empty_host_is_welcome_only_until_the_coordinator_is_formatted) {
   coordinator->drives[0].drive = 0;
   coordinator->drives[1].drive = 1;
   believes(&p, 2, empty);
-  believes(&p, 2, p.hello); /* another host's being formatted proves nothing */
-  believes(&p, 2, empty);
   believes(&p, 0, coordinator);
+  believes(&p, 2, empty); /* formatted, but not serving yet: it was never met with drives */
+  believes(&p, 2, p.hello);
   disbelieves(&p, 2, empty, INITIALISED_WORDS);
   free(empty);
   free(coordinator);
