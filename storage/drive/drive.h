@@ -47,17 +47,21 @@ _must_check_ int drive_format(const char *path, const struct drive_identity *ide
                               const char *canonical, struct slice table, uint64_t index_map_bytes,
                               struct drive_error *ret_error);
 
+struct drive;
+
 struct drive_options {
   const char *path;
   uint64_t index_map_bytes, reserve_bytes, inline_max_bytes, trash_delay_ms;
   uint64_t (*wall_ms)(void); /* NULL: the system's clock */
+  /* Compares what the drive says of itself (identity with the boot counter of this open, membership
+   * text, slot table) with what the caller expects. An error ends the open, and nothing on the
+   * drive has been changed. NULL: whatever stands there is right. */
+  int (*check)(void *arg, const struct drive *d);
+  void *check_arg;
 };
 
-struct drive;
-
 /* Locks the directory (ERR_BUSY with text naming the other process where known), opens index and
- * files, sweeps files that no row names, increments the boot counter durably. The caller then
- * compares drive_identity_of with what it expects. */
+ * files, has it checked, sweeps files that no row names, increments the boot counter durably. */
 _must_check_ int drive_open(const struct drive_options *opt, struct drive **ret_drive,
                             struct drive_error *ret_error);
 void drive_close(struct drive *d);

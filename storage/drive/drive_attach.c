@@ -145,16 +145,25 @@ struct attach_call {
   int err;
 };
 
-/* Loads, sweeps, and counts the boot in one durable transaction. */
+/* Only looks: what stands here may not be the drive that it should be. */
+static void attach_load(void *arg) {
+  struct attach_call *c = arg;
+  struct store_txn *txn;
+  c->err = store_begin(c->d->store, false, &txn);
+  if (c->err < 0) return;
+  c->err = sys_load(c->d, txn);
+  store_abort(txn);
+}
+
+/* Sweeps, and counts the boot in one durable transaction. */
 static void attach_run(void *arg) {
   struct attach_call *c = arg;
   struct drive *d = c->d;
   struct store_txn *txn;
   c->err = store_begin(d->store, true, &txn);
   if (c->err < 0) return;
-  c->err = sys_load(d, txn);
   struct sweep sweep = {d, txn, 0};
-  if (c->err == 0) c->err = d->store->ops->file_list(d->store, sweep_file, &sweep);
+  c->err = d->store->ops->file_list(d->store, sweep_file, &sweep);
   if (c->err == 0) c->err = sweep.err;
   if (c->err == 0) c->err = sys_put_u64(txn, SYS_BOOT, d->identity.boot_counter);
   if (c->err == 0) c->err = sys_put_u64(txn, SYS_CLEAN, 0);
@@ -197,7 +206,16 @@ int drive_attach(const struct drive_options *opt, struct store *store, struct dr
   list_init(&d->batch.taken);
   list_init(&d->batch.spent);
   struct attach_call call = {.d = d};
-  int err = drive_guarded(d, attach_run, &call);
+  int err = drive_guarded(d, attach_load, &call);
+  if (err == 0) err = call.err;
+  if (err == 0 && opt->check) {
+    err = opt->check(opt->check_arg, d);
+    if (err < 0) {
+      drive_free(d);
+      return err;
+    }
+  }
+  if (err == 0) err = drive_guarded(d, attach_run, &call);
   if (err == 0) err = call.err;
   if (err < 0) {
     snprintf(ret_error->text, sizeof ret_error->text, "%s: the drive's index cannot be read: %s",

@@ -324,20 +324,31 @@ int drive_format(const char *path, const struct drive_identity *identity, const 
 
 /* ---- opening ---- */
 
+struct open_check {
+  const struct drive_options *opt;
+  const struct drive_identity *id; /* what drive.id says */
+  struct drive_error *e;
+};
+
+/* Before anything is swept: to another drive's index all our chunks are garbage. */
+static int open_check(void *arg, const struct drive *d) {
+  const struct open_check *c = arg;
+  if (!id128_eq(&d->identity.drive_id, &c->id->drive_id))
+    return say(c->e, ERR_REFUSED, "%s: " ID_FILE " and index are of different drives",
+               c->opt->path);
+  return c->opt->check ? c->opt->check(c->opt->check_arg, d) : 0;
+}
+
 static int open_locked(const struct drive_options *opt, const struct drive_identity *id,
                        struct drive **ret_drive, struct drive_error *e) {
   struct store *store;
-  struct drive *d;
   int err = store_lmdb_open(opt->path, opt->index_map_bytes, false, &store);
   if (err < 0) return say(e, err, "%s: opening the index: %s", opt->path, err_words(err));
-  err = drive_attach(opt, store, &d, e);
-  if (err < 0) return err;
-  if (!id128_eq(&d->identity.drive_id, &id->drive_id)) {
-    drive_detach(d);
-    return say(e, ERR_REFUSED, "%s: " ID_FILE " and index are of different drives", opt->path);
-  }
-  *ret_drive = d;
-  return 0;
+  struct open_check check = {opt, id, e};
+  struct drive_options checked = *opt;
+  checked.check = open_check;
+  checked.check_arg = &check;
+  return drive_attach(&checked, store, ret_drive, e);
 }
 
 int drive_open(const struct drive_options *opt, struct drive **ret_drive,

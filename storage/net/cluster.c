@@ -99,6 +99,18 @@ int cluster_format_own(struct cluster *c, struct drive_error *e) {
 
 /* ---- into service ---- */
 
+struct open_check {
+  struct own_drive *o;
+  struct drive_error *e;
+  int err;
+};
+
+static int open_check(void *arg, const struct drive *d) {
+  struct open_check *check = arg;
+  check->err = cluster_check_open(check->o, d, check->e);
+  return check->err;
+}
+
 static int open_drive(struct own_drive *o, struct drive_error *e) {
   struct cluster *c = o->cluster;
   struct state *s = state_lock(c->dir);
@@ -110,6 +122,7 @@ static int open_drive(struct own_drive *o, struct drive_error *e) {
                 own_path(o), own_name(o), known->failed, own_name(o), own_name(o));
   state_unlock(c->dir);
   if (o->trouble.text[0]) return 0;
+  struct open_check check = {o, e, 0};
   struct drive_options opt = {
       .path = own_path(o),
       .index_map_bytes = c->settings->drive.index_map_bytes,
@@ -117,20 +130,20 @@ static int open_drive(struct own_drive *o, struct drive_error *e) {
       .inline_max_bytes = c->settings->drive.inline_max_bytes,
       .trash_delay_ms = c->settings->drive.trash_delay_ms,
       .wall_ms = wall_clock_ms,
+      .check = open_check,
+      .check_arg = &check,
   };
   struct drive_error why = {""};
   int err = drive_open(&opt, &o->open, &why);
+  if (check.err < 0) return check.err; /* not the drive that it should be */
   if (err < 0 && !why.text[0])
     error_words(&why, err, "cannot open drive directory %s: %s", own_path(o), err_words(err));
   if (err == ERR_BUSY) { /* two hosts on one drive: an operator's mistake */
     *e = why;
     return err;
   }
-  if (err < 0) {
-    o->trouble = why;
-    return 0;
-  }
-  return cluster_check_open(c, o, e);
+  if (err < 0) o->trouble = why;
+  return 0;
 }
 
 /* Durable before the first hello: what peers will remember, we must not forget. */

@@ -236,9 +236,10 @@ int cluster_check(struct cluster *c, bool *ret_first_start, struct drive_error *
 /* ---- open drives ---- */
 
 /* The first drive's table is the cluster's; the others must have the same. */
-static int check_table(struct cluster *c, struct own_drive *o, struct drive_error *e) {
-  const struct drive_identity *id = drive_identity_of(o->open);
-  struct slice table = drive_table(o->open);
+static int check_table(struct own_drive *o, const struct drive *d, struct drive_error *e) {
+  struct cluster *c = o->cluster;
+  const struct drive_identity *id = drive_identity_of(d);
+  struct slice table = drive_table(d);
   uint8_t digest[SHA256_LEN];
   placement_digest(table, digest);
   if (memcmp(digest, id->table_digest, SHA256_LEN) != 0)
@@ -266,10 +267,11 @@ static int check_table(struct cluster *c, struct own_drive *o, struct drive_erro
   return 0;
 }
 
-/* A counter that went back: the drive's past has been put back in place of its present. Opening it
- * has counted it up, so that later it would look right: the finding is kept. */
-static int check_boot_counter(struct cluster *c, struct own_drive *o, struct drive_error *e) {
-  const struct drive_identity *id = drive_identity_of(o->open);
+/* A counter that went back: the drive's past has been put back in place of its present. The finding
+ * is kept, so that the host can start without it. */
+static int check_boot_counter(struct own_drive *o, const struct drive *d, struct drive_error *e) {
+  struct cluster *c = o->cluster;
+  const struct drive_identity *id = drive_identity_of(d);
   uint64_t remembered = 0;
   struct state *s = state_lock(c->dir);
   struct state_drive *known = state_drive(s, own_name(o), false);
@@ -291,9 +293,9 @@ static int check_boot_counter(struct cluster *c, struct own_drive *o, struct dri
                      (unsigned long long)remembered, own_name(o));
 }
 
-int cluster_check_open(struct cluster *c, struct own_drive *o, struct drive_error *e) {
-  if (strcmp(drive_canonical(o->open), c->canonical) != 0)
-    return membership_differs(c, drive_canonical(o->open), own_path(o), e);
-  int err = check_table(c, o, e);
-  return err < 0 ? err : check_boot_counter(c, o, e);
+int cluster_check_open(struct own_drive *o, const struct drive *d, struct drive_error *e) {
+  if (strcmp(drive_canonical(d), o->cluster->canonical) != 0)
+    return membership_differs(o->cluster, drive_canonical(d), own_path(o), e);
+  int err = check_table(o, d, e);
+  return err < 0 ? err : check_boot_counter(o, d, e);
 }

@@ -59,8 +59,9 @@ static inline const char *own_name(const struct own_drive *o) {
 /* Probes this host's drives and compares them with each other, the settings and the state. Changes
  * nothing. *ret_first_start: all are empty, or some are and their first start was interrupted. */
 _must_check_ int cluster_check(struct cluster *c, bool *ret_first_start, struct drive_error *e);
-/* The same for a drive that is open: membership, table, epoch, boot counter. */
-_must_check_ int cluster_check_open(struct cluster *c, struct own_drive *o, struct drive_error *e);
+/* The same for a drive that is being opened: membership, table, epoch, boot counter. */
+_must_check_ int cluster_check_open(struct own_drive *o, const struct drive *d,
+                                    struct drive_error *e);
 /* The lines that only one of two membership texts has, at most `lines_max`. */
 void canonical_difference(const char *theirs, const char *ours, const char *their_words,
                           unsigned lines_max, char *out, size_t cap);
