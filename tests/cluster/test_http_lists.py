@@ -116,7 +116,8 @@ def recreated(c):
 
 KEYS = sorted(["a", "a/", "a/b", "a/b/c", "a/b/d", "a/c", "a//x", "b", "b c", "b+c", "b%c", "b&<>\"'", "c/d/e/f",
                "c/d/e/g", "c/d/h", "c/dd", "\u00e9t\u00e9/1", "\u00e9t\u00e9/2", "\u4e2d\u6587", "\U0001f600/x",
-               "z" * 1000, "z" * 1024, "~", "\x01", "new\nline", "e/" * 200 + "f"] + [f"many/{i:03}" for i in range(60)], key=str.encode)
+               "z" * 1000, "z" * 1024, "~", "\x01", "new\nline", "e/" * 200 + "f"] +
+              [f"many/{i:03}" for i in range(60)], key=str.encode)
 
 
 def model(prefix, delimiter, after):

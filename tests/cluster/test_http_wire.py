@@ -132,8 +132,8 @@ def credentials(c):
     expect(c.get(BUCKET, "intruder"), 404, "NoSuchKey")
 
 
-SUB_RESOURCES = ["acl", "policy", "cors", "lifecycle", "versioning", "versions", "tagging", "uploads", "uploadId=x", "website",
-                 "logging", "notification", "encryption", "replication", "object-lock", "retention", "legal-hold", "torrent",
+SUB_RESOURCES = ["acl", "policy", "cors", "lifecycle", "versioning", "versions", "tagging", "uploads", "uploadId=x",
+                 "website", "logging", "notification", "encryption", "replication", "object-lock", "retention", "legal-hold", "torrent",
                  "versionId=abc", "partNumber=1&uploadId=x", "publicAccessBlock", "accelerate", "requestPayment", "restore",
                  "select&select-type=2", "attributes", "inventory", "metrics", "analytics", "ownershipControls", "delete"]
 
@@ -249,8 +249,8 @@ def chunks(c):
             a = expect(w.answer(), 200)
             assert a.headers["etag"] == f'"{hashlib.md5(data).hexdigest()}"'
             assert expect(c.get(BUCKET, f"chunks-{size}"), 200).body == data
-    for bad in (b"x\r\n", b"-5\r\nhello\r\n0\r\n\r\n", b"5 \r\nhello\r\n0\r\n\r\n", b"5\nhello\r\n0\r\n\r\n", b"5\r\nhelloX\r\n0\r\n\r\n",
-                b"0x5\r\nhello\r\n0\r\n\r\n", b"\r\nhello", b"11111111111111111\r\nhello", b"ffffffffffffffff\r\nhello",
+    for bad in (b"x\r\n", b"-5\r\nhello\r\n0\r\n\r\n", b"5 \r\nhello\r\n0\r\n\r\n", b"5\nhello\r\n0\r\n\r\n",
+                b"5\r\nhelloX\r\n0\r\n\r\n", b"0x5\r\nhello\r\n0\r\n\r\n", b"\r\nhello", b"11111111111111111\r\nhello", b"ffffffffffffffff\r\nhello",
                 b"5\r\nhello\r\n0\r\nbad trailer\r\n\r\n", b"5;" + b"e" * 100000 + b"\r\nhello\r\n0\r\n\r\n",
                 b"5\r\nhello\r\n0\r\n" + b"t: " + b"v" * 100000 + b"\r\n\r\n"):
         with Wire(c.hosts[0].s3_port) as w:
