@@ -115,7 +115,7 @@ static bool boot_refused(struct boot *b, const struct id128 *init_id) {
                        "the drives of this host (%s) are empty, but host %s " INITIALISED_WORDS
                        " with cluster id %s, which this host does not remember: are its "
                        "disks and state directory mounted? If they are lost, replace each "
-                       "drive: kofn drive replace %s",
+                       "drive: kofn drive replace %s (from a later version on)",
                        host_id(b, b->c->map->self), host_id(b, i), hex, own_name(&b->c->own[0])));
     return true;
   }

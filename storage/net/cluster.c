@@ -118,7 +118,7 @@ static int open_drive(struct own_drive *o, struct drive_error *e) {
   if (known && known->failed[0])
     error_words(&o->trouble, 0,
                 "drive directory %s (%s) was taken out of service: %s. It comes back after `kofn "
-                "drive check %s` or `kofn drive replace %s`",
+                "drive check %s` or `kofn drive replace %s` (from a later version on)",
                 own_path(o), own_name(o), known->failed, own_name(o), own_name(o));
   state_unlock(c->dir);
   if (o->trouble.text[0]) return 0;

@@ -136,7 +136,7 @@ static int check_id(struct own_drive *o, const struct state *s, const struct id1
 static int check_empty(struct own_drive *o, const char *why, struct drive_error *e) {
   return error_words(e, ERR_CONFIG,
                      "drive directory %s (%s) is empty, but %s: is its disk mounted? If the drive "
-                     "is lost, replace it: kofn drive replace %s",
+                     "is lost, replace it: kofn drive replace %s (from a later version on)",
                      own_path(o), own_name(o), why, own_name(o));
 }
 
@@ -285,12 +285,13 @@ static int check_boot_counter(struct own_drive *o, const struct drive *d, struct
   if (!back) return 0;
   int err = state_save(c->dir); /* has logged; the refusal stands either way */
   (void)err;
-  return error_words(e, ERR_CONFIG,
-                     "drive directory %s (%s) comes with boot counter %llu, this host remembers "
-                     "%llu: a restored snapshot, which has forgotten what it acknowledged. It is "
-                     "kept out of service; replace it: kofn drive replace %s",
-                     own_path(o), own_name(o), (unsigned long long)id->boot_counter - 1,
-                     (unsigned long long)remembered, own_name(o));
+  return error_words(
+      e, ERR_CONFIG,
+      "drive directory %s (%s) comes with boot counter %llu, this host remembers "
+      "%llu: a restored snapshot, which has forgotten what it acknowledged. It is "
+      "kept out of service; replace it: kofn drive replace %s (from a later version on)",
+      own_path(o), own_name(o), (unsigned long long)id->boot_counter - 1,
+      (unsigned long long)remembered, own_name(o));
 }
 
 int cluster_check_open(struct own_drive *o, const struct drive *d, struct drive_error *e) {

@@ -163,7 +163,8 @@ static int check_locked(struct cluster *c, struct state *s, int host, const stru
   id128_hex(&c->id, id);
   return refuse(r,
                 "the drives of host %s are empty, but cluster %s (id %s) " INITIALISED_WORDS
-                ": are its disks mounted? If they are lost, replace each: kofn drive replace %s",
+                ": are its disks mounted? If they are lost, replace each: kofn drive replace %s "
+                "(from a later version on)",
                 remote->host_id, c->map->name, id,
                 c->map->hosts[host].drive_count > 0
                     ? c->map->drives[c->map->hosts[host].drive_first].name
