@@ -1,7 +1,8 @@
 /* object_resolve.c: RESOLVE(key) of PROTOCOL.md 6, for the sweep and for lists.
  *
  *   promise round -> CLASSIFY -> undetermined: settle at the promised version
- *                             -> chosen: flag the rows that lack the C flag; discard the dead ones
+ *                             -> chosen: flag the rows that lack the C flag; discard the dead ones,
+ *                                and the older ones where the chosen one is missing
  *                             -> absent: discard the dead ones
  *
  * Possibly chosen goes forward; provably not chosen goes back, under a promise. */
@@ -65,6 +66,24 @@ static uint32_t resolve_missing(const struct object_resolve *r) {
   return looked & ~(c->acked & c->healthy);
 }
 
+/* Rows that nobody flagged below the chosen version, on drives that missed it: until heal brings it
+ * there, nothing else would decide them, and every sweep would promise for them again. Every reader
+ * meets the chosen one, so what became of them has no meaning any more. */
+static void resolve_discard_older(struct object_resolve *r) {
+  const struct classification *c = &r->promise.base;
+  slots_foreach(i, r->promise.gather->replied & ~c->acked) {
+    const struct peer_rows *rows = &r->promise.gather->replies->rows[i];
+    for (unsigned j = 0; j < rows->count; j++) {
+      const struct version *ver = &rows->rows[j].row.ver;
+      if (rows->rows[j].chosen || version_cmp(ver, &c->row.ver) >= 0) continue;
+      struct oneway discard = {.verb = PEER_DISCARD, .ver = *ver};
+      r->o->stats.discards++;
+      if (oneway_send(r->o, &r->place, resolve_key(r), &discard, 1u << i, resolve_discarded, r))
+        r->discarding++;
+    }
+  }
+}
+
 static void resolve_decided(struct object_resolve *r) {
   struct classification *c = &r->promise.base;
   uint32_t silent = gather_all(&r->place) & ~r->promise.gather->replied;
@@ -82,6 +101,7 @@ static void resolve_decided(struct object_resolve *r) {
                     resolve_discarded, r))
       r->discarding++;
   }
+  if (c->verdict == VERDICT_CHOSEN) resolve_discard_older(r);
   resolve_discarded(r);
 }
 

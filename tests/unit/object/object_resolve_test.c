@@ -90,6 +90,27 @@ Test(object_resolve, decided_by_counting) {
   }
 }
 
+/* A drive missed the chosen version and has an older row that nobody ever flagged there: it goes,
+ * or every sweep would find it again. An older row with its flag waits for heal. */
+Test(object_resolve, older_row_where_the_chosen_one_is_missing) {
+  for (unsigned flagged = 0; flagged <= 1; flagged++) {
+    struct fake_cluster *c = open_cluster();
+    uint8_t *data = bed_bytes(100000, 3);
+    struct slice key = slice_str(KEY);
+    uint32_t flags = flagged ? 0x3f : 0x1f;
+    struct fake_object old = fake_object_store(c, key, data, 100000, 0x3f, flags);
+    fake_run_for(&bed, 5);
+    struct fake_object newer = fake_object_store(c, key, data, 5000, 0x1f, 0x1f);
+    cr_assert_eq(resolve(c), 0);
+    fake_run(&bed);
+    cr_assert_eq(fake_slots_with_row(c, key, &old.ver) & 0x20, flagged ? 0x20 : 0);
+    cr_assert_eq(fake_slots_chosen(c, key, &newer.ver), 0x1f);
+    cr_assert(bed_reads_as(c, KEY, data, 5000));
+    free(data);
+    close_cluster(c);
+  }
+}
+
 /* One drive away and s = 4: it might be chosen, so it is settled above the promise, once for all.
  */
 Test(object_resolve, undetermined_goes_forward) {
