@@ -44,11 +44,12 @@ int admin_param(const struct http_request *req, const char *name, uint8_t *out, 
 
 /* Every loop has connections of its own: a request may come to any of them, so the worst counts. */
 bool admin_drive_up(const struct worker *w, unsigned drive) {
-  if (!__atomic_load_n(&w->host->serving, __ATOMIC_ACQUIRE)) return false;
-  for (unsigned i = 0; i < w->host->worker_count; i++)
-    if (!__atomic_load_n(&w->host->workers[i].objects.peers[drive]->up, __ATOMIC_RELAXED))
-      return false;
-  return true;
+  bool up = true;
+  if (!host_look_begin(w->host)) return false;
+  for (unsigned i = 0; i < w->host->worker_count && up; i++)
+    up = __atomic_load_n(&w->host->workers[i].objects.peers[drive]->up, __ATOMIC_RELAXED);
+  host_look_end(w->host);
+  return up;
 }
 
 unsigned admin_pool_up(const struct worker *w, unsigned pool) {

@@ -29,13 +29,30 @@ static void sum_http(struct http_stats *to, const struct http_stats *from) {
   for (size_t i = 0; i < sizeof *to / sizeof *t; i++) t[i] += f[i];
 }
 
-void host_stats_sum(const struct host *h, struct objects_stats *objects, struct http_stats *http,
+bool host_look_begin(struct host *h) {
+  pthread_mutex_lock(&h->look);
+  if (h->serving) return true;
+  pthread_mutex_unlock(&h->look);
+  return false;
+}
+
+void host_look_end(struct host *h) {
+  pthread_mutex_unlock(&h->look);
+}
+
+static void host_set_serving(struct host *h, bool serving) {
+  pthread_mutex_lock(&h->look);
+  h->serving = serving;
+  pthread_mutex_unlock(&h->look);
+}
+
+void host_stats_sum(struct host *h, struct objects_stats *objects, struct http_stats *http,
                     struct s3_stats *s3, struct env_uv_stats *env) {
   memset(objects, 0, sizeof *objects);
   memset(http, 0, sizeof *http);
   memset(s3, 0, sizeof *s3);
   memset(env, 0, sizeof *env);
-  if (!__atomic_load_n(&h->serving, __ATOMIC_ACQUIRE)) return;
+  if (!host_look_begin(h)) return;
   for (unsigned i = 0; i < h->worker_count; i++) {
     const struct worker *w = &h->workers[i];
     struct http_stats http_one;
@@ -55,6 +72,7 @@ void host_stats_sum(const struct host *h, struct objects_stats *objects, struct 
     env->works_lane += env_one.works_lane;
     env->works_loop += env_one.works_loop;
   }
+  host_look_end(h);
 }
 
 /* Workers tell how their start went; the main thread waits for all. */
@@ -81,6 +99,7 @@ int host_run(const struct settings *s, const struct cluster_map *map, struct clu
              struct cpu_lanes *cpu) {
   struct host host = {.settings = s, .map = map, .cluster = cluster, .cpu = cpu};
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  pthread_mutex_init(&host.look, NULL);
   host.worker_count = s->server.workers ? s->server.workers : (unsigned)MAX(cores, 1);
   host.workers = calloc(host.worker_count, sizeof *host.workers);
   struct worker_run *runs = calloc(host.worker_count, sizeof *runs);
@@ -109,16 +128,19 @@ int host_run(const struct settings *s, const struct cluster_map *map, struct clu
   host.worker_count = started;
   if (err == 0) err = host_wait_started(&host, runs);
   if (err == 0) {
-    __atomic_store_n(&host.serving, true, __ATOMIC_RELEASE);
+    host_set_serving(&host, true);
     log_info("server", "serving S3 on %s, admin on %s, %u workers", s->server.s3_listen,
              s->server.admin_listen, host.worker_count);
     host_wait_signal();
   }
+  /* The workers go at their own pace: from here on none may look at another. */
+  host_set_serving(&host, false);
   for (unsigned i = 0; i < started; i++)
     worker_run_stop(&runs[i], err < 0 ? 0 : s->server.shutdown_grace_ms);
   for (unsigned i = 0; i < started; i++) worker_run_join(&runs[i]);
   free(host.workers);
   free(runs);
+  pthread_mutex_destroy(&host.look);
   if (err == 0) log_info("server", "stopped");
   return err;
 }

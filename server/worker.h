@@ -3,6 +3,8 @@
 #ifndef KOFN_SERVER_WORKER_H
 #define KOFN_SERVER_WORKER_H
 
+#include <pthread.h>
+
 #include "server/s3.h"
 #include "storage/net/chunk_server.h"
 #include "storage/net/cluster.h"
@@ -33,11 +35,16 @@ struct host {
   struct worker *workers;
   unsigned worker_count;
   uint64_t started_wall_ms;
-  bool serving; /* atomic: every worker is set up, and may be looked at */
+  pthread_mutex_t look; /* held while one worker looks at all, so that none is freed meanwhile */
+  bool serving;         /* under `look`: every worker is set up and none is being taken down */
 };
 
+/* Between these the workers may be looked at. False: not (nothing is to be ended then). */
+_must_check_ bool host_look_begin(struct host *h);
+void host_look_end(struct host *h);
+
 /* Counters of all workers, summed by address (relaxed reads): for metrics and status. */
-void host_stats_sum(const struct host *h, struct objects_stats *objects, struct http_stats *http,
+void host_stats_sum(struct host *h, struct objects_stats *objects, struct http_stats *http,
                     struct s3_stats *s3, struct env_uv_stats *env);
 
 /* Runs the host until SIGINT or SIGTERM, then drains within shutdown_grace. 0 or an error that was
