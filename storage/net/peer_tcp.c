@@ -303,7 +303,7 @@ int peer_host_new(struct env_uv *env, const struct cluster_map *map, unsigned ho
   uv_check_init(h->loop, &h->check);
   uv_idle_init(h->loop, &h->idle);
   h->handles = 4;
-  h->retry.data = h->tick.data = h->check.data = h->idle.data = h->resolve.data = h;
+  h->retry.data = h->tick.data = h->check.data = h->idle.data = h;
   uv_check_start(&h->check, check_turn);
   h->tick_ms = uv_now(h->loop);
   uv_timer_start(&h->tick, tick_fired, PEER_TICK_IDLE_MS, 0);
@@ -373,7 +373,7 @@ static void handle_closed(uv_handle_t *handle) {
 
 void host_close_advance(struct peer_host *h) {
   if (!h->closing || h->handles_closing) return;
-  if (h->streams_open || h->resolving || !list_empty(&h->flights)) return;
+  if (h->streams_open || !list_empty(&h->flights)) return;
   if (!list_empty(&h->finished) || !list_empty(&h->controls_over)) return;
   h->handles_closing = true;
   uv_close((uv_handle_t *)&h->retry, handle_closed);
@@ -388,7 +388,6 @@ void peer_host_close(struct peer_host *h, void (*closed)(void *arg), void *arg) 
   h->closed = closed;
   h->closed_arg = arg;
   uv_timer_stop(&h->retry);
-  if (h->resolving) uv_cancel((uv_req_t *)&h->resolve);
   struct stream *s = TAKE(h->stream);
   if (s) stream_reset(s);
   flights_end_all(h, ERR_PEER_DOWN);

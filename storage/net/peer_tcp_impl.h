@@ -4,6 +4,7 @@
 #define KOFN_STORAGE_NET_PEER_TCP_IMPL_H
 
 #include "storage/net/peer_tcp.h"
+#include "storage/net/resolver.h"
 #include "storage/net/stream.h"
 
 #define PEER_TICK_BUSY_MS 25
@@ -16,7 +17,7 @@
 #define PEER_PING_BUSY_MS 250 /* ... one with calls, after so much silence */
 #define PEER_PING_SILENCE_MS 10000
 #define PEER_BACKOFF_MS_MIN 50
-#define PEER_BACKOFF_MS_MAX 1000 /* a host that is back is used within about a second */
+#define PEER_BACKOFF_MS_MAX 1000      /* a host that is back is used within about a second */
 #define PEER_TIMEOUT_MS_DEFAULT 10000 /* of a call that names none */
 #define PEER_SLOTS_FIRST 64
 #define PEER_SLOTS_MAX 65536 /* calls in flight on one connection */
@@ -72,10 +73,9 @@ struct peer_host {
   uint8_t *hello_bytes;
   char trouble[PEER_TROUBLE_BYTES];
   bool away_logged;
-  uint32_t backoff_ms, attempts;
-  uv_timer_t retry;
-  uv_getaddrinfo_t resolve;
-  bool resolving;
+  uint32_t backoff_ms;
+  uv_timer_t retry; /* the next attempt, or the next look at what the resolver has */
+  struct resolver_question name;
 
   struct list flights;
   struct flight_slot *slots;

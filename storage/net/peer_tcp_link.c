@@ -13,6 +13,7 @@
 #include "storage/net/peer_tcp_impl.h"
 
 #define ADDRESS_HOST_BYTES 256
+#define RESOLVE_WORDS_BYTES 160
 /* Beyond this between two ticks it was we who stood still, not the others. */
 #define TICK_LATE_MS 1000
 
@@ -174,33 +175,23 @@ static void link_open(struct peer_host *h, const struct sockaddr *address) {
   stream_connect(s, address);
 }
 
-static void resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *all) {
-  struct peer_host *h = req->data;
-  h->resolving = false;
-  if (h->closing) {
-    uv_freeaddrinfo(all);
-    host_close_advance(h);
-    return;
+static void link_resolve(struct peer_host *h, const char *host, uint16_t port) {
+  struct sockaddr_storage address;
+  const char *why = NULL;
+  char words[RESOLVE_WORDS_BYTES];
+  int err = resolver_ask(&h->name, host, port, &address, &why);
+  if (err == 0) {
+    link_open(h, (struct sockaddr *)&address);
+  } else if (err == -EAGAIN) {
+    uv_timer_start(&h->retry, retry_fired, h->name.poll_ms, 0);
+  } else {
+    snprintf(words, sizeof words, "its name does not resolve: %s", why);
+    link_away(h, STREAM_GONE, ERR_PEER_DOWN, words);
   }
-  if (status < 0) {
-    link_away(h, STREAM_GONE, ERR_PEER_DOWN, uv_strerror(status));
-    return;
-  }
-  unsigned count = 0, i = 0;
-  for (struct addrinfo *ai = all; ai; ai = ai->ai_next) count++;
-  struct addrinfo *pick = all;
-  /* A name with several addresses: another one at every attempt. */
-  for (; count && i < h->attempts % count; i++) pick = pick->ai_next;
-  h->attempts++;
-  if (pick)
-    link_open(h, pick->ai_addr);
-  else
-    link_away(h, STREAM_GONE, ERR_PEER_DOWN, "its name has no address");
-  uv_freeaddrinfo(all);
 }
 
 void link_connect(struct peer_host *h) {
-  char host[ADDRESS_HOST_BYTES], service[8];
+  char host[ADDRESS_HOST_BYTES];
   uint16_t port;
   struct sockaddr_storage address;
   int err = settings_parse_address(host_address(h), host, &port);
@@ -210,17 +201,10 @@ void link_connect(struct peer_host *h) {
   }
   /* Numbers need no resolver. */
   if (uv_ip4_addr(host, port, (struct sockaddr_in *)&address) == 0 ||
-      uv_ip6_addr(host, port, (struct sockaddr_in6 *)&address) == 0) {
+      uv_ip6_addr(host, port, (struct sockaddr_in6 *)&address) == 0)
     link_open(h, (struct sockaddr *)&address);
-    return;
-  }
-  snprintf(service, sizeof service, "%u", port);
-  struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-  err = uv_getaddrinfo(h->loop, &h->resolve, resolved, host, service, &hints);
-  if (err < 0)
-    link_away(h, STREAM_GONE, err, err_words(err));
   else
-    h->resolving = true;
+    link_resolve(h, host, port);
 }
 
 /* ---- deadlines, silence, PING ---- */
