@@ -142,13 +142,14 @@ def difference(before, after):
 
 
 def settled(cluster, timeout=60, without=()):
-    """The state once it stands still: no row undecided, nothing waiting to be dropped, no change for a second."""
+    """The state once it stands still: no row undecided, nothing waiting to be dropped or in the trash, no change for a
+    second. (The trash empties after drive.trash_delay.)"""
     end = time.monotonic() + timeout
     last, since = of_cluster(cluster, without), time.monotonic()
     while True:
         time.sleep(0.1)
         seen = of_cluster(cluster, without)
-        if seen != last or any(tables["und"] or tables["drop"] for _, tables in seen.values()):
+        if seen != last or any(tables["und"] or tables["drop"] or tables["trash"] for _, tables in seen.values()):
             last, since = seen, time.monotonic()
         elif time.monotonic() - since > 1:
             return seen
