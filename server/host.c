@@ -125,7 +125,6 @@ int host_run(const struct settings *s, const struct cluster_map *map, struct clu
     err = worker_run_start(&runs[started], &host.workers[started]);
     if (err < 0) break;
   }
-  host.worker_count = started;
   if (err == 0) err = host_wait_started(&host, runs);
   if (err == 0) {
     host_set_serving(&host, true);

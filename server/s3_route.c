@@ -191,7 +191,7 @@ static void s3_gone(struct http_request *req) {
 static void s3_handle(void *arg, struct http_request *req) {
   struct s3 *s3 = arg;
   struct s3_op *op = calloc(1, sizeof *op);
-  s3->stats.requests++;
+  STAT_ADD(s3->stats.requests, 1);
   if (!op) {
     http_header_add(req, "Retry-After", "1");
     http_respond(req, 503, (struct slice){NULL, 0});
@@ -206,7 +206,7 @@ static void s3_handle(void *arg, struct http_request *req) {
   int refused = s3_authenticate(op);
   if (refused > 0) {
     enum s3_error e = (enum s3_error)(refused - 1);
-    s3->stats.unauthorized++;
+    STAT_ADD(s3->stats.unauthorized, 1);
     s3_answer_error_words(op, e, op->refusal ? op->refusal : s3_error_message(e));
     return;
   }
@@ -250,9 +250,9 @@ static void op_free(struct s3_op *op) {
 
 static void op_count(struct s3_op *op, int status) {
   if (status >= 500)
-    op->s3->stats.errors_5xx++;
+    STAT_ADD(op->s3->stats.errors_5xx, 1);
   else if (status >= 400)
-    op->s3->stats.errors_4xx++;
+    STAT_ADD(op->s3->stats.errors_4xx, 1);
 }
 
 void s3_answer(struct s3_op *op, int status, struct slice body) {

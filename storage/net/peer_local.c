@@ -110,7 +110,7 @@ static void op_deliver(struct mail *m) {
   p->answered_ms = local_now_ms(p);
   p->peer.suspect = false;
   if (drive_failed(lanes_drive(p->lanes))) {
-    p->peer.up = false;
+    peer_set_up(&p->peer, false);
   } else if (call->reply.err == 0) {
     latency_note(p, op);
   }
@@ -137,7 +137,7 @@ static void peer_local_send(struct peer *peer, struct peer_call *call) {
   call->reply = (struct peer_reply){0};
   call->started_ms = local_now_ms(p);
   if (!p->lanes || drive_failed(lanes_drive(p->lanes))) {
-    peer->up = false;
+    peer_set_up(peer, false);
     refuse(p, call, ERR_DRIVE_FAILED);
     return;
   }

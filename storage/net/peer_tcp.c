@@ -269,7 +269,7 @@ static const struct peer_ops tcp_ops = {tcp_send, tcp_cancel};
 void host_update_up(struct peer_host *h) {
   bool connected = peer_host_connected(h);
   for (unsigned i = 0; i < h->drive_count; i++)
-    h->drives[i].peer.up = connected && h->drives[i].usable;
+    peer_set_up(&h->drives[i].peer, connected && h->drives[i].usable);
 }
 
 /* ---- struct peer_host ---- */

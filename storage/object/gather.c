@@ -76,7 +76,7 @@ static void gather_reply(struct peer_call *call) {
 static void gather_hedge(struct env_timer *timer) {
   struct gather *g = container_of(timer, struct gather, hedge);
   if (g->spare == 0) return;
-  g->o->stats.hedges++;
+  STAT_ADD(g->o->stats.hedges, 1);
   gather_ask_more(g, g->spare);
   gather_run_step(g);
 }

@@ -84,7 +84,7 @@ static void stream_written(void *arg, int err) {
     if (s->err == 0) s->err = err;
   } else {
     s->at += s->write_bytes;
-    s->o->stats.bytes_out += s->write_bytes;
+    STAT_ADD(s->o->stats.bytes_out, s->write_bytes);
     uint64_t per_stripe = stripe_data_bytes(&s->geometry.profile);
     const struct stripe_window *w = &s->windows[0];
     if (s->at == s->end || s->at / per_stripe >= w->first + w->count) stream_window_put(s);

@@ -36,7 +36,7 @@ static void key_read_free(struct key_read *read) {
 
 /* `row` is borrowed from the gather, which is closed after the callback. */
 static void key_read_finish(struct key_read *read, int err, const struct row *row) {
-  if (err == ERR_UNAVAILABLE) read->o->stats.unavailable++;
+  if (err == ERR_UNAVAILABLE) STAT_ADD(read->o->stats.unavailable, 1);
   if (!read->closed) read->cb(read->arg, err, row);
   key_read_free(read);
 }

@@ -80,7 +80,7 @@ static void get_end(struct object_get *get, int err, bool sent_any) {
   get->state = GET_ENDED;
   gather_close(TAKE(get->gather));
   get_timers_stop(get);
-  if (err == ERR_UNAVAILABLE) get->o->stats.unavailable++;
+  if (err == ERR_UNAVAILABLE) STAT_ADD(get->o->stats.unavailable, 1);
   if (get->was_found)
     get->ops->done(get->arg, err, sent_any);
   else
@@ -186,7 +186,6 @@ static void get_settled(void *arg, int err) {
 /* Rolls the version forward: it may have been acknowledged. */
 static void get_settle(struct object_get *get, const struct classification *c) {
   get->patience_ms = 0;
-  get->o->stats.roll_forwards++;
   int err = ERR_UNAVAILABLE;
   if (get->rounds++ < GET_ROUNDS)
     err = settle_start(get->o, &get->place, get_key(get), &c->row, &c->row.ver, c->acked,
@@ -338,9 +337,9 @@ int object_get_start(struct objects *o, const struct bucket_info *bucket, struct
   }
   o->running++;
   if (want_data)
-    o->stats.gets++;
+    STAT_ADD(o->stats.gets, 1);
   else
-    o->stats.heads++;
+    STAT_ADD(o->stats.heads, 1);
   *ret_get = get;
   return 0;
 }

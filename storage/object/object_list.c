@@ -89,7 +89,7 @@ static void list_finish(struct object_list *l, int err) {
                                   .mtime_ms = from->mtime_ms};
     items[i].etag = slice_of(l->text.data + from->etag_at, from->etag_len);
   }
-  if (err == ERR_UNAVAILABLE) l->o->stats.unavailable++;
+  if (err == ERR_UNAVAILABLE) STAT_ADD(l->o->stats.unavailable, 1);
   struct object_list_result result = {.err = err,
                                       .truncated = err == 0 && l->truncated,
                                       .count = err == 0 ? l->item_count : 0,
@@ -360,7 +360,7 @@ int object_list_start(struct objects *o, const struct object_list_args *args, ob
     return -ENOMEM;
   }
   memset(l->replies->replied, 0, sizeof l->replies->replied);
-  o->stats.lists++;
+  STAT_ADD(o->stats.lists, 1);
   (void)list_begin(l, args->from); /* false: no streams, an empty page */
   env_timer_start(o->env, &l->soon, 0);
   *ret_list = l;

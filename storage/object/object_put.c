@@ -33,14 +33,14 @@ void put_answer(struct object_put *put, int err) {
   r->size = put->size;
   r->mtime_ms = put->mtime_ms;
   memcpy(r->etag, put->etag, sizeof r->etag);
-  stats->bytes_in += put->size;
-  if (err == ERR_UNAVAILABLE || err == ERR_UNKNOWN_OUTCOME) stats->unavailable++;
+  STAT_ADD(stats->bytes_in, put->size);
+  if (err == ERR_UNAVAILABLE || err == ERR_UNKNOWN_OUTCOME) STAT_ADD(stats->unavailable, 1);
   if (err == 0) {
     if (put->kind == ROW_TOMB)
-      stats->deletes++;
+      STAT_ADD(stats->deletes, 1);
     else
-      stats->puts++;
-    if (r->missing) stats->degraded_writes++;
+      STAT_ADD(stats->puts, 1);
+    if (r->missing) STAT_ADD(stats->degraded_writes, 1);
   }
   put->body = NULL; /* the caller's again, like the attributes */
   put->attrs = NULL;

@@ -36,7 +36,7 @@ static void resolve_end(struct object_resolve *r, int err) {
   object_resolve_cb cb = r->cb;
   void *arg = r->arg;
   promise_close(&r->promise);
-  if (err == ERR_UNAVAILABLE) r->o->stats.unavailable++;
+  if (err == ERR_UNAVAILABLE) STAT_ADD(r->o->stats.unavailable, 1);
   r->o->running--;
   free(r->key);
   free(r);
@@ -77,7 +77,7 @@ static void resolve_discard_older(struct object_resolve *r) {
       const struct version *ver = &rows->rows[j].row.ver;
       if (rows->rows[j].chosen || version_cmp(ver, &c->row.ver) >= 0) continue;
       struct oneway discard = {.verb = PEER_DISCARD, .ver = *ver};
-      r->o->stats.discards++;
+      STAT_ADD(r->o->stats.discards, 1);
       if (oneway_send(r->o, &r->place, resolve_key(r), &discard, 1u << i, resolve_discarded, r))
         r->discarding++;
     }
@@ -93,7 +93,7 @@ static void resolve_decided(struct object_resolve *r) {
   r->discarding = 1; /* held until all are sent */
   for (unsigned i = 0; i < c->dead_count; i++) {
     struct oneway discard = {.verb = PEER_DISCARD, .ver = c->dead[i]};
-    r->o->stats.discards++;
+    STAT_ADD(r->o->stats.discards, 1);
     /* Dead everywhere; a drive that has not promised ignores it. Only the repliers are waited for.
      */
     (void)oneway_send(r->o, &r->place, resolve_key(r), &discard, silent, NULL, NULL);
@@ -144,7 +144,7 @@ int object_resolve_start(struct objects *o, unsigned pool, const struct id128 *b
   r->cb = cb;
   r->arg = arg;
   o->running++;
-  o->stats.resolves++;
+  STAT_ADD(o->stats.resolves, 1);
   promise_start(&r->promise, 0);
   return 0;
 }

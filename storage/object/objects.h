@@ -12,7 +12,9 @@
 #define OBJECT_RESOLVE_TRIES 6
 #define OBJECTS_HEALED_MAX 64
 
-/* Plain counters; the metrics page reads them. */
+/* Counters of one loop, which alone writes them; the metrics page of another reads them. */
+#define STAT_ADD(counter, by) \
+  __atomic_store_n(&(counter), (counter) + (uint64_t)(by), __ATOMIC_RELAXED)
 struct objects_stats {
   uint64_t puts, gets, heads, deletes, lists;
   uint64_t degraded_writes; /* acked with fewer than N chunks */

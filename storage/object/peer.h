@@ -122,6 +122,11 @@ struct peer {
   uint32_t latency_us; /* smoothed time of a READ or FETCH; 0 unknown */
 };
 
+/* The loop's own; the admin page of another loop looks at `up`. */
+static inline void peer_set_up(struct peer *peer, bool up) {
+  __atomic_store_n(&peer->up, up, __ATOMIC_RELAXED);
+}
+
 /* Never fails synchronously: errors come through `done`. */
 void peer_send(struct peer *peer, struct peer_call *call);
 void peer_cancel(struct peer_call *call);

@@ -32,7 +32,7 @@ static void promise_lost(struct promise *p, const struct gather *g) {
   } else if (p->tries >= OBJECT_RESOLVE_TRIES) {
     promise_end(p, ERR_CONFLICT);
   } else {
-    p->o->stats.resolve_retries++;
+    STAT_ADD(p->o->stats.resolve_retries, 1);
     gather_close(TAKE(p->gather));
     promise_backoff(p, p->tries);
   }

@@ -65,7 +65,7 @@ static uint32_t settle_missing(const struct settle *s) {
 static void settle_answer(struct settle *s, int err) {
   settle_cb cb = TAKE(s->cb);
   if (!cb) return;
-  if (err == 0 && s->roll_forward) s->o->stats.roll_forwards++;
+  if (err == 0 && s->roll_forward) STAT_ADD(s->o->stats.roll_forwards, 1);
   if (err < 0 && s->rebuild_running) rebuild_cancel(s->rebuild);
   cb(s->arg, err);
 }

@@ -191,7 +191,7 @@ static void hedge_fire(struct env_timer *t) {
     if (now < l->fetch[i].sent_ms + hedge_after_ms(r->place.peers[i])) continue;
     l->overdue |= 1u << i;
     r->slow |= 1u << i;
-    r->o->stats.hedges++;
+    STAT_ADD(r->o->stats.hedges, 1);
   }
   if (now >= give_up_ms(l))
     reader_end(r, ERR_UNAVAILABLE);
@@ -304,8 +304,8 @@ static void load_worked(struct env_work *w) {
   struct stripe_load *l = container_of(w, struct stripe_load, work);
   struct stripe_reader *r = l->reader;
   l->working = false;
-  r->o->stats.decoded_stripes += l->decoded;
-  r->o->stats.crc_failures += l->crc_failures;
+  STAT_ADD(r->o->stats.decoded_stripes, l->decoded);
+  STAT_ADD(r->o->stats.crc_failures, l->crc_failures);
   r->bad |= l->failed;
   if (l->orphan)
     load_drop(l);
