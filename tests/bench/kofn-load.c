@@ -548,10 +548,11 @@ int main(int argc, char **argv) {
   }
   uint64_t last = last_done_us > begin_us ? last_done_us : now_us();
   double seconds = (double)(last - begin_us) / 1e6;
-  printf("{\"requests\": %" PRIu64 ", \"bytes\": %" PRIu64
-         ", \"seconds\": %.6f, \"errors\": %" PRIu64 ", \"reconnects\": %" PRIu64
+  printf("{\"requests\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"seconds\": %.6f, ", requests, bytes,
+         seconds);
+  printf("\"errors\": %" PRIu64 ", \"reconnects\": %" PRIu64 ", \"unfinished\": %" PRIu64
          ", \"error\": \"%s\", ",
-         requests, bytes, seconds, errors, reconnects, unfinished, error);
+         errors, reconnects, unfinished, error);
   printf(
       "\"p50_ms\": %.4f, \"p90_ms\": %.4f, \"p99_ms\": %.4f, \"max_ms\": %.4f, \"mean_ms\": %.4f, "
       "\"client_cpu_s\": %.3f}\n",
