@@ -14,7 +14,7 @@
 struct heal_op {
   struct worker *worker;
   struct http_request *req;
-  json_t *entries; /* "bucket uuid hex/ver/key hex" -> entry */
+  json_t *entries; /* "bucket uuid hex/key hex" -> entry */
   json_t *silent;  /* names of drives that did not answer */
   json_t *buckets; /* uuid hex -> name */
   char after[64];  /* bucket_list cursor */
@@ -62,32 +62,20 @@ static void heal_buckets(void *arg, int err, const struct bucket_info *buckets, 
     heal_finish(op); /* names are a help: without them the uuids stand */
 }
 
-static void heal_entry(struct heal_op *op, const struct peer_key_entry *e) {
-  char uuid[ID128_HEX_LEN + 1], id[ID128_HEX_LEN + 2 * KEY_BYTES_MAX + 64],
-      hex[2 * KEY_BYTES_MAX + 1];
+static json_t *heal_entry_new(const struct heal_op *op, const struct peer_key_entry *e,
+                              const char *uuid, const char *hex, const char *ver) {
   const struct objects *o = &op->worker->objects;
-  if (e->key.len > KEY_BYTES_MAX || e->pool >= o->map->pool_count ||
-      e->partition >= PARTITION_COUNT)
-    return;
-  id128_hex(&e->bucket, uuid);
-  hex_encode(e->key.data, e->key.len, hex);
-  snprintf(id, sizeof id, "%s/%s/%016llx%016llx", uuid, hex, (unsigned long long)e->ver.hlc,
-           (unsigned long long)e->ver.nonce);
-  json_t *entry = json_object_get(op->entries, id);
-  if (!entry) {
-    if (json_object_size(op->entries) >= ADMIN_HEAL_ENTRIES_MAX) {
-      op->truncated = true;
-      return;
-    }
-    bool system = id128_eq(&e->bucket, &bucket_system_uuid);
-    json_t *key = json_stringn((const char *)e->key.data, e->key.len);
-    if (!key) key = json_string("");
-    entry = json_pack("{s:s, s:o, s:s, s:s, s:i, s:s, s:o}", "bucket_uuid", uuid, "key", key,
-                      "key_hex", hex, "pool", o->map->pools[e->pool].name, "partition",
-                      e->partition, "kind", system ? "bucket" : "object", "slots", json_array());
-    json_object_set_new(op->entries, id, entry);
-  }
-  json_t *slots = json_object_get(entry, "slots");
+  bool system = id128_eq(&e->bucket, &bucket_system_uuid);
+  json_t *key = json_stringn((const char *)e->key.data, e->key.len);
+  if (!key) key = json_string("");
+  return json_pack("{s:s, s:o, s:s, s:s, s:s, s:i, s:s, s:o}", "bucket_uuid", uuid, "key", key,
+                   "key_hex", hex, "version", ver, "pool", o->map->pools[e->pool].name, "partition",
+                   e->partition, "kind", system ? "bucket" : "object", "slots", json_array());
+}
+
+static void heal_entry_slots(const struct heal_op *op, const struct peer_key_entry *e,
+                             json_t *slots) {
+  const struct objects *o = &op->worker->objects;
   const uint16_t *drives = placement_slots(o->placement, e->pool, e->partition);
   for (unsigned i = 0; i < o->map->pools[e->pool].n; i++) {
     bool known = false;
@@ -99,6 +87,34 @@ static void heal_entry(struct heal_op *op, const struct peer_key_entry *e) {
       json_array_append_new(
           slots, json_pack("{s:i, s:s}", "slot", (int)i, "drive", o->map->drives[drives[i]].name));
   }
+}
+
+/* A key is there once, with its newest version in any queue: a drive that was away when the key was
+ * written again still has the older one in its own. */
+static void heal_entry(struct heal_op *op, const struct peer_key_entry *e) {
+  char uuid[ID128_HEX_LEN + 1], id[ID128_HEX_LEN + 2 * KEY_BYTES_MAX + 2],
+      hex[2 * KEY_BYTES_MAX + 1], ver[40];
+  const struct objects *o = &op->worker->objects;
+  if (e->key.len > KEY_BYTES_MAX || e->pool >= o->map->pool_count ||
+      e->partition >= PARTITION_COUNT)
+    return;
+  id128_hex(&e->bucket, uuid);
+  hex_encode(e->key.data, e->key.len, hex);
+  snprintf(id, sizeof id, "%s/%s", uuid, hex);
+  snprintf(ver, sizeof ver, "%016llx-%016llx", (unsigned long long)e->ver.hlc,
+           (unsigned long long)e->ver.nonce);
+  json_t *entry = json_object_get(op->entries, id);
+  int newer = entry ? strcmp(ver, json_string_value(json_object_get(entry, "version"))) : 1;
+  if (newer < 0) return;
+  if (newer > 0) {
+    if (!entry && json_object_size(op->entries) >= ADMIN_HEAL_ENTRIES_MAX) {
+      op->truncated = true;
+      return;
+    }
+    entry = heal_entry_new(op, e, uuid, hex, ver);
+    json_object_set_new(op->entries, id, entry);
+  }
+  heal_entry_slots(op, e, json_object_get(entry, "slots"));
 }
 
 static void heal_page(struct peer_call *call) {
