@@ -17,6 +17,7 @@ BASE_CACHE = pathlib.Path("/var/tmp/kofn-docker-base")
 MIRROR = "http://deb.debian.org/debian"
 PULL_TIMEOUT_S = 120
 ENGINE_START_TIMEOUT_S = 60
+ENGINE_TRACES = ("/run/docker", "/run/containerd")  # folders that dockerd makes wherever it is told to work
 PROJECTS = ("kofn", "kofn-six")  # what the README calls its clusters
 
 
@@ -80,6 +81,7 @@ class Engine:
         self.own = False
         self.process = None
         self.dir = None
+        self.traces = [t for t in ENGINE_TRACES if not os.path.exists(t)]
 
     def __enter__(self):
         if engine_answers():
@@ -145,7 +147,8 @@ class Engine:
             mount = line.split()[1]
             if mount.startswith(f"{self.dir}/"):
                 run("umount", "-l", mount, check=False)
-        shutil.rmtree(self.dir, ignore_errors=True)
+        for path in (self.dir, *self.traces):
+            shutil.rmtree(path, ignore_errors=True)
         os.environ.pop("DOCKER_HOST", None)
         if self.dir.exists():
             say(f"engine: {self.dir} could not be removed")
