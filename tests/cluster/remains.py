@@ -149,11 +149,13 @@ def settled(cluster, timeout=60, without=()):
     while True:
         time.sleep(0.1)
         seen = of_cluster(cluster, without)
-        if seen != last or any(tables["und"] or tables["drop"] or tables["trash"] for _, tables in seen.values()):
-            last, since = seen, time.monotonic()
-        elif time.monotonic() - since > 1:
+        open_ends = [f"{d}: {len(tables[t])} in {t}" for d, (_, tables) in seen.items()
+                     for t in ("und", "drop", "trash") if tables[t]]
+        if seen == last and not open_ends and time.monotonic() - since > 1:
             return seen
-        assert time.monotonic() < end, f"never still: {difference(last, seen)}"
+        assert time.monotonic() < end, f"never still: {open_ends} {difference(last, seen)}"
+        if seen != last or open_ends:
+            last, since = seen, time.monotonic()
 
 
 def same_again(cluster, before, what, timeout=30, without=()):

@@ -59,20 +59,24 @@ class Wire:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.sock.sendall(data)
 
-    def more(self):
+    def receive(self, read_so_far=b""):
         try:
-            got = self.sock.recv(1 << 16)
+            got = self.sock.recv(1 << 18)
         except ConnectionResetError:
-            raise Closed(f"reset, with {self.data[:200]!r} read") from None
+            raise Closed(f"reset, behind {len(read_so_far)} bytes that begin {bytes(read_so_far[:200])!r}") from None
         if not got:
-            raise Closed(f"closed, with {self.data[:200]!r} read")
-        self.data += got
+            raise Closed(f"closed, behind {len(read_so_far)} bytes that begin {bytes(read_so_far[:200])!r}")
+        return got
+
+    def more(self):
+        self.data += self.receive(self.data)
 
     def take(self, size):
-        while len(self.data) < size:
-            self.more()
-        out, self.data = self.data[:size], self.data[size:]
-        return out
+        out = bytearray(self.data)
+        while len(out) < size:
+            out += self.receive(out)
+        self.data = bytes(out[size:])
+        return bytes(out[:size])
 
     def line(self):
         while b"\r\n" not in self.data:
