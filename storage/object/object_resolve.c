@@ -24,6 +24,7 @@ struct object_resolve {
   struct promise promise;
   unsigned rounds;
   unsigned discarding;
+  bool again; /* once the dead rows are gone */
   object_resolve_cb cb;
   void *arg;
 };
@@ -54,7 +55,21 @@ static void resolve_settled(void *arg, int err) {
 
 static void resolve_discarded(void *arg) {
   struct object_resolve *r = arg;
-  if (--r->discarding == 0) resolve_end(r, 0);
+  if (--r->discarding > 0) return;
+  if (!r->again) {
+    resolve_end(r, 0);
+    return;
+  }
+  r->again = false;
+  promise_close(&r->promise);
+  promise_start(&r->promise, r->rounds);
+}
+
+/* W drives promised, but some of them hold more rows of the key than a reply does, and those that
+ * are in sight are all dead: they go, and the next look sees further. */
+static bool resolve_is_cut(const struct object_resolve *r, int err) {
+  const struct classification *c = &r->promise.base;
+  return err == ERR_UNAVAILABLE && c->verdict == VERDICT_TOO_FEW && c->dead_count > 0;
 }
 
 /* Slots that lack the chosen row or its chunk. Where no C flag was in sight, its coordinator died
@@ -107,6 +122,11 @@ static void resolve_decided(struct object_resolve *r) {
 
 static void resolve_promised(struct promise *p, int err) {
   struct object_resolve *r = container_of(p, struct object_resolve, promise);
+  if (resolve_is_cut(r, err) && ++r->rounds < OBJECT_RESOLVE_TRIES) {
+    r->again = true;
+    resolve_decided(r);
+    return;
+  }
   if (err < 0) {
     resolve_end(r, err);
     return;

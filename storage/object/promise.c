@@ -80,6 +80,7 @@ static void promise_step(void *arg, struct gather *g) {
 
 static void promise_ask(struct promise *p) {
   p->tries++;
+  p->base = (struct classification){0};
   p->ver = objects_mint(p->o, &p->seen);
   p->state = PROMISE_ASKING;
   struct gather_args args = {.place = p->place,

@@ -21,7 +21,8 @@ struct promise {
   struct slice key;
   /* 0: >= W drives promised `ver`, and `base` says what they hold (never VERDICT_TOO_FEW); it
    * borrows from the promise until promise_close. ERR_CONFLICT: others kept promising higher;
-   * ERR_BUCKET_DELETING; ERR_UNAVAILABLE; -ENOMEM. Runs later, once; may call promise_close. */
+   * ERR_BUCKET_DELETING; ERR_UNAVAILABLE (base.dead_count: more rows than replies hold; those are
+   * provably not chosen, under this promise); -ENOMEM. Runs later, once; may call promise_close. */
   void (*done)(struct promise *p, int err);
   bool thorough; /* hears all drives that answer within OBJECT_SUSPECT_MS, not only W */
 

@@ -75,6 +75,7 @@ static void settle_rebuilt(void *arg, int err, uint32_t ready);
 /* One rebuild at a time, of all slots that said so within OBJECT_UNDETERMINED_MS of each other. */
 static void settle_rebuild(struct settle *s) {
   struct accept *a = &s->accept;
+  if (!row_has_data(&a->row)) return; /* a drive that cannot read its rows: nothing to rebuild */
   slots_foreach(i, a->refused & ~s->tried & ~s->lacking) {
     int err = a->slots[i].err;
     if (err == ERR_NO_CHUNK || err == ERR_CORRUPT) s->lacking |= 1u << i;
