@@ -79,6 +79,7 @@ struct disk {
   bool writing;
   struct list files;
   bool full;
+  bool erred;                   /* some call has failed */
   bool dead;                    /* the machine has stopped in the middle of a call */
   unsigned crash_in;            /* store calls until then; 0: not */
   unsigned eio_in[DISK_FAULTS]; /* calls of that kind until one fails; 0: never */
@@ -107,9 +108,10 @@ struct sim_drive {
   struct disk *disk;
   struct disk *snapshot;
   uint64_t snapshot_boot, boot;
-  struct drive *drive;              /* NULL: does not serve */
-  bool out;                         /* lost, failed or refused: not to come back in this run */
-  bool may_break;                   /* chunks on it may be lost: the redundancy allows for it */
+  struct drive *drive; /* NULL: does not serve */
+  bool out;            /* lost, failed or refused: not to come back in this run */
+  bool rotten;         /* a bit has flipped: rows that cannot be read stay as they are */
+  bool may_break;      /* chunks on it may be lost: the redundancy allows for it */
   struct list stages, writes, lazy; /* sim_flight */
   uint64_t lazy_due_us;
   uint64_t stall_us; /* its lanes do nothing until then */
@@ -224,8 +226,9 @@ struct history {
   unsigned count;
   struct hist_op ops[SIM_HISTORY_MAX];
 };
-/* True, or false where no order of the operations explains what was seen. */
-bool history_linearizable(const struct history *h);
+/* BAD: no order of the operations explains what was seen. TOO_LONG: too many to try them all. */
+enum verdict_of_history { HISTORY_GOOD, HISTORY_BAD, HISTORY_TOO_LONG };
+enum verdict_of_history history_linearizable(const struct history *h);
 void history_print(const struct sim *sim, unsigned key, FILE *out);
 
 struct sim_op {
@@ -347,7 +350,7 @@ struct sim {
   unsigned op_count, value_count;
   struct sim_value values[SIM_OPS_MAX];
   unsigned acked, read_ok, unavailable;
-  unsigned crashes, cuts, broken;
+  unsigned crashes, cuts, broken, unjudged;
 };
 
 /* sim_core.c */
@@ -413,7 +416,7 @@ struct sim_result {
   bool failed;
   char why[512];
   uint64_t hash;
-  unsigned ops, acked, reads, unavailable, events, crashes, cuts, broken;
+  unsigned ops, acked, reads, unavailable, events, crashes, cuts, broken, unjudged;
 };
 struct sim_options {
   bool trace;

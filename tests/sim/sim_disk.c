@@ -81,6 +81,7 @@ int disk_step(struct disk *d, enum disk_fault kind) {
     return -EIO;
   }
   if (d->eio_in[kind] > 0 && --d->eio_in[kind] == 0) {
+    d->erred = true;
     SIM_TRACE(d->sim, "disk: EIO (%s)",
               kind == DISK_WRITE  ? "write"
               : kind == DISK_SYNC ? "sync"

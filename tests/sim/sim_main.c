@@ -17,7 +17,7 @@ enum sim_mutant sim_mutant;
 #endif
 
 struct totals {
-  uint64_t seeds, ops, acked, reads, unavailable, events, crashes, cuts, broken;
+  uint64_t seeds, ops, acked, reads, unavailable, events, crashes, cuts, broken, unjudged;
   uint64_t failed_seed;
   bool failed;
   char why[512];
@@ -94,6 +94,7 @@ static void total_add(struct totals *t, const struct sim_result *r) {
   t->crashes += r->crashes;
   t->cuts += r->cuts;
   t->broken += r->broken;
+  t->unjudged += r->unjudged;
 }
 
 static void run_one(uint64_t seed, bool trace, struct sim_result *r) {
@@ -185,17 +186,18 @@ static int run_campaign(void) {
     if (t.failed) printf("FAILED: seed %llu: %s\n", (unsigned long long)t.failed_seed, t.why);
     all.failed |= t.failed;
     uint64_t *to = &all.seeds, *from = &t.seeds;
-    for (unsigned i = 0; i < 9; i++) to[i] += from[i];
+    for (unsigned i = 0; i < 10; i++) to[i] += from[i];
   }
   double took = seconds() - began;
   printf(
       "%llu seeds in %.1f s (%.0f a second and process): %llu operations, %llu writes "
       "acknowledged, %llu reads checked, %llu times 503, %llu crashes, %llu cuts, %llu broken "
-      "chunks or drives, %llu events\n",
+      "chunks or drives, %llu events, %llu histories too long to judge\n",
       (unsigned long long)all.seeds, took, (double)all.seeds / took / jobs,
       (unsigned long long)all.ops, (unsigned long long)all.acked, (unsigned long long)all.reads,
       (unsigned long long)all.unavailable, (unsigned long long)all.crashes,
-      (unsigned long long)all.cuts, (unsigned long long)all.broken, (unsigned long long)all.events);
+      (unsigned long long)all.cuts, (unsigned long long)all.broken, (unsigned long long)all.events,
+      (unsigned long long)all.unjudged);
   printf(all.failed ? "FAILED\n" : "passed\n");
   return all.failed;
 }

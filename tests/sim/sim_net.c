@@ -202,6 +202,7 @@ static void arrive_fire(struct sim_event *e) {
   struct sim *s = f->gw->sim;
   struct sim_host *to = f->drive->host;
   if (!to->up || to->incarnation != f->incarnation) {
+    if (to->up) conn_doom(conn_of(f));
     net_drop(f);
     return;
   }
@@ -253,8 +254,9 @@ static struct sim_flight *flight_new(struct sim_peer *p, const struct peer_reque
   f->drive = p->drive;
   f->local = p->peer.local;
   f->started_us = p->gw->sim->now_us;
-  f->incarnation = p->drive->host->incarnation;
   f->session = p->gw->conns[p->drive->host->index].session;
+  /* A connection to a process that is gone does not lead to the next one. */
+  f->incarnation = f->session ? f->session->incarnation : p->drive->host->incarnation;
   flight_copy(f, req);
   return f;
 }

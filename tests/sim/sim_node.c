@@ -47,6 +47,17 @@ void drive_note_failed(struct sim_drive *d) {
   d->sim->broken++;
 }
 
+/* What was under way when the drive ended: a host that goes on says so. */
+static void serve_no_more(struct sim_flight *f) {
+  struct sim_host *h = f->drive->host;
+  if (!h->up || h->incarnation != f->incarnation) {
+    net_drop(f);
+    return;
+  }
+  f->reply = (struct peer_reply){.err = ERR_DRIVE_FAILED};
+  net_answer(f);
+}
+
 /* ---- lanes ---- */
 
 static void write_arm(struct sim_drive *d);
@@ -55,7 +66,7 @@ static void read_fire(struct sim_event *e) {
   struct sim_flight *f = container_of(e, struct sim_flight, arrive);
   struct sim_drive *d = f->drive;
   if (!d->drive || d->host->incarnation != f->incarnation) {
-    net_drop(f);
+    serve_no_more(f);
     return;
   }
   sim_at = d->host;
@@ -243,7 +254,7 @@ void node_drop_stage(struct sim_drive *d, const struct id128 *data_id, unsigned 
 /* ---- drives and hosts ---- */
 
 static void lane_drop(struct list *lane) {
-  for (struct list *l; (l = list_pop_front(lane));) net_drop(flight_of_lane(l));
+  for (struct list *l; (l = list_pop_front(lane));) serve_no_more(flight_of_lane(l));
 }
 
 void drive_shut(struct sim_drive *d) {

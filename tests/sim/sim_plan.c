@@ -148,6 +148,7 @@ static void nemesis_drive(struct sim *s, const struct sim_nemesis *n) {
     case NEMESIS_FLIP:
       if (d->may_break && disk_flip(d->disk)) {
         SIM_TRACE(s, "d%u: a bit flips", d->index);
+        d->rotten = true;
         s->broken++;
       }
       break;

@@ -148,7 +148,6 @@ static void calm_down(struct sim *s) {
   for (unsigned i = 0; i < s->host_count; i++) {
     struct sim_host *h = &s->hosts[i];
     h->skew_ms = 0;
-    h->paused_us = 0;
     sim_stop(s, &h->restart);
     if (!h->up) host_start(h);
     sim_stop(s, &s->gateway_start[i]);
@@ -165,13 +164,14 @@ static bool ops_ended(const struct sim *s) {
 static uint64_t undecided(const struct sim *s) {
   uint64_t count = 0;
   for (unsigned i = 0; i < s->drive_count; i++)
-    if (s->drives[i].drive && !s->drives[i].out)
+    if (s->drives[i].drive && !s->drives[i].out && !s->drives[i].rotten)
       count += s->drives[i].disk->tables[STORE_UNDECIDED].count;
   return count;
 }
 
 static void settle_down(struct sim *s) {
   unsigned ticks = 0;
+  for (unsigned i = 0; i < s->host_count; i++) sim_run_until(s, s->hosts[i].paused_us);
   while (!s->failed && (!ops_ended(s) || undecided(s) > 0 || ticks < 8)) {
     if (++ticks > CALM_TICKS_MAX) {
       for (unsigned i = 0; i < s->op_count; i++)
@@ -201,9 +201,12 @@ static void final_op(struct sim *s, enum op_kind kind, unsigned key, struct sim_
 }
 
 static void check_histories(struct sim *s) {
-  for (unsigned k = 0; k < s->key_count && !s->failed; k++)
-    if (!history_linearizable(&s->hist[k]))
-      sim_fail(s, "the history of %s is not linearizable", s->keys[k]);
+  s->unjudged = 0;
+  for (unsigned k = 0; k < s->key_count && !s->failed; k++) {
+    enum verdict_of_history v = history_linearizable(&s->hist[k]);
+    if (v == HISTORY_BAD) sim_fail(s, "the history of %s is not linearizable", s->keys[k]);
+    s->unjudged += v == HISTORY_TOO_LONG;
+  }
 }
 
 static void read_back(struct sim *s) {
@@ -240,7 +243,7 @@ static void read_with_fewer(struct sim *s) {
 
 static void check_drive_left(struct sim_drive *d) {
   struct drive_stats stats;
-  if (!d->drive || d->out) return;
+  if (!d->drive || d->out || d->disk->erred) return;
   drive_stats_get(d->drive, &stats);
   if (stats.stages_open > 0)
     sim_fail(d->sim, "drive %u is left with %llu stages", d->index,
@@ -304,7 +307,8 @@ void sim_seed(uint64_t seed, const struct sim_options *opt, struct sim_result *r
                              .events = s->events,
                              .crashes = s->crashes,
                              .cuts = s->cuts,
-                             .broken = s->broken};
+                             .broken = s->broken,
+                             .unjudged = s->unjudged};
   memcpy(ret->why, s->why, sizeof ret->why);
   if (s->failed) return;
   sim_close(s);
