@@ -10,6 +10,8 @@
 #include "config/err.h"
 #include "storage/net/stream_rx.h"
 
+#define FLUSH_IOVECS_MAX 64 /* of one system call */
+
 /* A small frame on its way. */
 struct post {
   struct stream_tx tx;
@@ -20,6 +22,7 @@ static void handle_closed(uv_handle_t *handle) {
   struct stream *s = handle->data;
   if (--s->handles > 0) return;
   /* libuv has called back every write that it took before it says that the handle is closed. */
+  list_splice_back(&s->unsent, &s->outbox);
   for (struct list *l; (l = list_pop_front(&s->unsent));) {
     struct stream_tx *tx = container_of(l, struct stream_tx, link);
     tx->done(tx, ERR_PEER_DOWN);
@@ -36,6 +39,7 @@ static void close_handles(struct stream *s, bool reset) {
   s->state = STREAM_ENDED;
   stream_bulk_drop(s);
   uv_close((uv_handle_t *)&s->timer, handle_closed);
+  uv_close((uv_handle_t *)&s->flush, handle_closed);
   if (!reset || uv_tcp_close_reset(&s->tcp, handle_closed) != 0) {
     if (!uv_is_closing((uv_handle_t *)&s->tcp)) uv_close((uv_handle_t *)&s->tcp, handle_closed);
   }
@@ -88,12 +92,14 @@ int stream_new(uv_loop_t *loop, const struct stream_ops *ops, void *owner,
   err = uv_tcp_init(loop, &s->tcp);
   if (err < 0) goto fail;
   uv_timer_init(loop, &s->timer);
+  uv_prepare_init(loop, &s->flush);
   s->ops = ops;
   s->owner = owner;
   s->loop = loop;
-  s->handles = 2;
-  s->tcp.data = s->timer.data = s;
+  s->handles = 3;
+  s->tcp.data = s->timer.data = s->flush.data = s;
   s->last_rx_ms = uv_now(loop);
+  list_init(&s->outbox);
   list_init(&s->unsent);
   uv_timer_start(&s->timer, timer_fired, STREAM_HANDSHAKE_MS, 0);
   *ret_stream = s;
@@ -165,17 +171,95 @@ static void write_done(uv_write_t *req, int status) {
   tx->done(tx, status);
 }
 
+static struct stream_tx *outbox_first(struct stream *s) {
+  return list_empty(&s->outbox) ? NULL : container_of(s->outbox.next, struct stream_tx, link);
+}
+
+static void outbox_take(struct stream *s, struct stream_tx *tx) {
+  list_remove(&tx->link);
+  s->outbox_bytes -= tx->bytes;
+}
+
+/* Takes `done` bytes off the front of a write. */
+static void tx_trim(struct stream_tx *tx, size_t done) {
+  unsigned skip = 0;
+  while (skip < tx->buf_count && done >= tx->bufs[skip].len) done -= tx->bufs[skip++].len;
+  tx->buf_count -= skip;
+  memmove(tx->bufs, tx->bufs + skip, tx->buf_count * sizeof tx->bufs[0]);
+  if (done) {
+    tx->bufs[0].base += done;
+    tx->bufs[0].len -= done;
+  }
+}
+
+/* What the kernel does not take at once goes through libuv, which waits for it to be writable. */
+static void outbox_hand_over(struct stream *s) {
+  for (struct stream_tx *tx; (tx = outbox_first(s));) {
+    outbox_take(s, tx);
+    int err = uv_write(&tx->req, (uv_stream_t *)&s->tcp, tx->bufs, tx->buf_count, write_done);
+    if (err == 0) continue;
+    /* Its `done` waits for the close, which begins now. */
+    list_push_back(&s->unsent, &tx->link);
+    if (s->state != STREAM_ENDED) fail_soon(s, err);
+  }
+}
+
+/* One system call for the writes that stand first; false where the rest is libuv's. */
+static bool outbox_write(struct stream *s, struct list *written) {
+  uv_buf_t bufs[FLUSH_IOVECS_MAX] = {{0}};
+  unsigned count = 0;
+  list_foreach(l, &s->outbox) {
+    const struct stream_tx *tx = container_of(l, struct stream_tx, link);
+    if (count + tx->buf_count > FLUSH_IOVECS_MAX) break;
+    memcpy(bufs + count, tx->bufs, tx->buf_count * sizeof bufs[0]);
+    count += tx->buf_count;
+  }
+  int n = uv_try_write((uv_stream_t *)&s->tcp, bufs, count);
+  size_t left = n > 0 ? (size_t)n : 0; /* an error comes again, out of uv_write */
+  struct stream_tx *tx;
+  while (count > 0 && (tx = outbox_first(s)) && left >= tx->bytes) {
+    left -= tx->bytes;
+    count -= tx->buf_count;
+    outbox_take(s, tx);
+    list_push_back(written, &tx->link);
+  }
+  if (count == 0) return true;
+  tx_trim(outbox_first(s), left);
+  outbox_hand_over(s);
+  return false;
+}
+
+/* Before the poll: all that this turn has written goes out together. uv_write alone would cost an
+ * epoll_ctl for each write, too. */
+static void outbox_flush(uv_prepare_t *prepare) {
+  struct stream *s = prepare->data;
+  struct list written;
+  list_init(&written);
+  uv_prepare_stop(prepare);
+  while (!list_empty(&s->outbox) && !s->closing) {
+    bool more = outbox_write(s, &written);
+    for (struct list *l; (l = list_pop_front(&written));) {
+      struct stream_tx *tx = container_of(l, struct stream_tx, link);
+      tx->done(tx, 0);
+    }
+    if (!more) break;
+  }
+}
+
 void stream_write(struct stream *s, struct stream_tx *tx, const uv_buf_t *bufs, unsigned count) {
   assert(count > 0 && count <= STREAM_IOVECS_MAX);
-  bool ended = s->state == STREAM_ENDED;
-  int err = ended ? -EPIPE : uv_write(&tx->req, (uv_stream_t *)&s->tcp, bufs, count, write_done);
-  if (err < 0) {
-    /* Its `done` may not run in here: it waits for the close, which is to come or begins now. */
+  if (s->state == STREAM_ENDED) { /* its `done` waits for the close, which is to come */
     list_push_back(&s->unsent, &tx->link);
-    if (!ended) fail_soon(s, err);
     return;
   }
-  for (unsigned i = 0; i < count; i++) s->tx_bytes += bufs[i].len;
+  memcpy(tx->bufs, bufs, count * sizeof bufs[0]);
+  tx->buf_count = count;
+  tx->bytes = 0;
+  for (unsigned i = 0; i < count; i++) tx->bytes += bufs[i].len;
+  if (list_empty(&s->outbox)) uv_prepare_start(&s->flush, outbox_flush);
+  list_push_back(&s->outbox, &tx->link);
+  s->outbox_bytes += tx->bytes;
+  s->tx_bytes += tx->bytes;
 }
 
 static void post_done(struct stream_tx *tx, int err) {
@@ -222,6 +306,7 @@ void stream_bye(struct stream *s, int err, const char *words) {
   }
   stream_bulk_drop(s);
   stream_post(s, &w);
+  outbox_hand_over(s);
   s->state = STREAM_ENDED;
   if (uv_shutdown(&s->shutdown, (uv_stream_t *)&s->tcp, shut) < 0) {
     close_handles(s, false);
@@ -241,5 +326,6 @@ void stream_refuse(struct stream *s, enum stream_end end, int err) {
 }
 
 size_t stream_unsent_bytes(const struct stream *s) {
-  return s->closing ? 0 : uv_stream_get_write_queue_size((const uv_stream_t *)&s->tcp);
+  if (s->closing) return 0;
+  return s->outbox_bytes + uv_stream_get_write_queue_size((const uv_stream_t *)&s->tcp);
 }

@@ -54,8 +54,12 @@ struct stream_ops {
  * belong to the stream. */
 struct stream_tx {
   void (*done)(struct stream_tx *tx, int err);
+  /* the stream's own */
   uv_write_t req;
   struct list link;
+  uv_buf_t bufs[STREAM_IOVECS_MAX];
+  unsigned buf_count;
+  size_t bytes;
 };
 
 enum stream_state { STREAM_CONNECTING, STREAM_SHAKING, STREAM_OPEN, STREAM_ENDED };
@@ -81,6 +85,9 @@ struct stream {
   uv_shutdown_t shutdown;
   unsigned handles;
   bool closing, paused, processing, reading;
+  struct list outbox; /* stream_tx of this turn of the loop: written together before it polls */
+  size_t outbox_bytes;
+  uv_prepare_t flush; /* active while the outbox holds something */
   struct list unsent; /* stream_tx that libuv refused: done when closed */
   enum stream_rx rx;
   struct frame_header head;
@@ -113,7 +120,7 @@ void stream_bulk_drop(struct stream *s);
 void stream_pause(struct stream *s);
 void stream_resume(struct stream *s);
 
-/* Writes all bufs in order. */
+/* Writes all bufs in order, before the loop waits for events the next time. */
 void stream_write(struct stream *s, struct stream_tx *tx, const uv_buf_t *bufs, unsigned count);
 /* Writes one small frame; w (frame_begin .. frame_end) is taken and freed. Without memory the
  * stream ends by itself. */
