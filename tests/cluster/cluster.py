@@ -25,7 +25,18 @@ STOP_TIMEOUT_S = 40
 
 
 PORTS = range(10240, 32000)  # below the range that outgoing connections take their ports from
-_given = set()
+_given = {}  # port -> what keeps it ours
+
+
+def _claim(port):
+    """Keeps other tests from a port while the host that has it is down: a name that lives as long as this process."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0kofn-test-port-{port}")
+        return claim
+    except OSError:
+        claim.close()
+        return None
 
 
 def free_ports(count):
@@ -33,14 +44,16 @@ def free_ports(count):
     found = []
     while len(found) < count:
         port = secrets.choice(PORTS)
-        if port in _given:
+        claim = None if port in _given else _claim(port)
+        if not claim:
             continue
         with socket.socket() as s:
             try:
                 s.bind(("127.0.0.1", port))
             except OSError:
+                claim.close()
                 continue
-        _given.add(port)
+        _given[port] = claim
         found.append(port)
     return found
 
