@@ -305,6 +305,8 @@ int schema_refuse(struct raw *raw, const struct place *p, const char *fmt, ...) 
   va_start(args, fmt);
   if (at >= 0 && (size_t)at < cap) vsnprintf(out + at, cap - (size_t)at, fmt, args);
   va_end(args);
+  for (char *c = out; *c; c++) /* a value may hold what would make two lines of one */
+    if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
   return ERR_CONFIG;
 }
 
