@@ -27,7 +27,6 @@ enum sim_mutant {
   MUTANT_NO_FILE_SYNC,           /* the chunk file is not synced before its row */
   MUTANT_NO_DIR_SYNC,            /* nor its name */
   MUTANT_DROP_ACCEPTED,          /* an accepted row, not chosen, drops the older ones */
-  MUTANT_DISCARD_UNPROMISED,     /* DISCARD needs no promise above the row */
   MUTANT_SUPERSEDED_BY_ACCEPTED, /* "superseded" by a row that is only accepted */
   MUTANT_CORRUPT_IS_ABSENT,      /* a row that cannot be read is no row */
   MUTANT_UNIT_UNCHECKED,         /* GET believes the units it fetched */
@@ -40,6 +39,9 @@ enum sim_mutant {
   MUTANT_OLD_SNAPSHOT, /* a restored snapshot votes */
   MUTANT_COUNT
 };
+
+/* In a request's flags. */
+#define MUTANT_FLAG_BLIND 0x80
 
 #ifdef KOFN_SIM_MUTANTS
 extern enum sim_mutant sim_mutant;

@@ -4,6 +4,7 @@
 
 #include "codec/crc32c.h"
 #include "config/err.h"
+#include "config/sim_mutant.h"
 #include "storage/drive/drive_internal.h"
 
 /* What the rules need to know of a key. */
@@ -25,7 +26,7 @@ static int key_state_rows(struct store_txn *txn, const struct version *ver, stru
     err = 0;
     version_raise(&ks->newest, &at.ver);
     int c = version_cmp(&at.ver, ver);
-    if (c > 0 && at.chosen) ks->superseded = true;
+    if (c > 0 && (at.chosen || MUTANT(SUPERSEDED_BY_ACCEPTED))) ks->superseded = true;
     if (c == 0) {
       ks->stored = true;
       ks->stored_bytes = at.value;
@@ -163,12 +164,14 @@ static int accept_same(const struct peer_request *req, const struct row *row,
   int err = row_decode(ks->stored_bytes, &req->bucket, req->key, &stored);
   if (err < 0) return err;
   bool same = id128_eq(&stored.op_id, &row->op_id) && id128_eq(&stored.data_id, &row->data_id);
-  return same ? 0 : ERR_VER_REUSED;
+  return same || MUTANT(SAME_VERSION) ? 0 : ERR_VER_REUSED;
 }
 
 static int accept_refusal(struct drive *d, const struct peer_request *req, const struct row *row,
                           const struct key_state *ks) {
-  if (version_cmp(&row->ver, &ks->promised) < 0) return ERR_PROMISED;
+  bool blind = MUTANT(ACCEPT_BELOW_PROMISE) ||
+               (MUTANT(ROLL_FORWARD_BLIND) && (req->flags & MUTANT_FLAG_BLIND));
+  if (version_cmp(&row->ver, &ks->promised) < 0 && !blind) return ERR_PROMISED;
   if (version_cmp(&row->ver, &ks->floor) <= 0) return ERR_FLOOR;
   if (row->kind == ROW_PUT) {
     int err = bucket_check(d->batch.txn, &req->bucket);
@@ -193,7 +196,10 @@ static int accept_store(struct drive *d, const struct peer_request *req, const s
   d->batch.counters.rows++;
   d->batch.counters_changed = true;
   note_version(d, &row->ver);
-  uint32_t missing;
+  uint32_t missing = 0;
+  if (MUTANT(FLAG_WITHOUT_COUNT)) return drive_choose(d, &ks->prefix, &rec, &row->ver, 0);
+  if (MUTANT(DROP_ACCEPTED))
+    err = batch_put(d, STORE_DROP, index_key_slice(&ks->prefix), key_record_encode(&rec, buf));
   if (drive_early_take(d, req, &row->ver, &missing))
     return drive_choose(d, &ks->prefix, &rec, &row->ver, missing);
   return batch_put(d, STORE_UNDECIDED, index_key_slice(&row_key), key_record_encode(&rec, buf));
@@ -242,7 +248,8 @@ static int promise(struct drive *d, const struct peer_request *req, struct peer_
   if (err < 0) return err;
   struct version highest = key_state_highest(&ks);
   err = drive_clock_check(d, &req->ver);
-  if (version_cmp(&req->ver, &highest) <= 0)
+  if (MUTANT(SAME_VERSION) && version_cmp(&req->ver, &highest) == 0) highest.hlc--;
+  if (version_cmp(&req->ver, &highest) <= 0 && !MUTANT(PROMISE_BELOW_PROMISE))
     err = version_cmp(&req->ver, &ks.floor) <= 0 ? ERR_FLOOR : ERR_PROMISED;
   if (err < 0) {
     reply->ver = highest;
@@ -256,6 +263,7 @@ static int promise(struct drive *d, const struct peer_request *req, struct peer_
     if (err < 0) return batch_break(d, err);
   }
   note_version(d, &req->ver);
+  if (MUTANT(PROMISE_FORGOTTEN)) return 0;
   store_be64(value, req->ver.hlc);
   store_be64(value + 8, req->ver.nonce);
   return batch_put(d, STORE_PROMISED, index_key_slice(&ks.prefix), slice_of(value, sizeof value));

@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #include "config/err.h"
+#include "config/sim_mutant.h"
 #include "storage/drive/drive_internal.h"
 
 #define DROP_ROWS_MAX 64 /* rows of one key dropped in one go; what is left comes next time */
@@ -86,7 +87,7 @@ int drive_drop_row(struct drive *d, const struct index_key *prefix, const struct
   if (err < 0) return err; /* it stays: which chunk is its own cannot be told */
   struct id128 data_id = row.data_id;
   bool has_data = row_has_data(&row);
-  if (has_data) err = data_named(txn, prefix, rec, ver, &data_id, &named);
+  if (has_data && !MUTANT(TRASH_NAMED)) err = data_named(txn, prefix, rec, ver, &data_id, &named);
   if (err < 0) return batch_break(d, err);
 
   err = batch_del(d, STORE_ROWS, index_key_slice(&row_key));
@@ -117,7 +118,7 @@ static int superseded_rows(struct store_txn *txn, const struct index_key *prefix
       break;
     }
     if (below) vers[count++] = at.ver;
-    below = below || at.chosen;
+    below = below || at.chosen || MUTANT(DROP_ACCEPTED);
   }
   key_rows_close(&it);
   *ret_count = count;
@@ -196,7 +197,8 @@ static int trash_entry(struct trash_run *t, struct slice k, const struct key_rec
   bool named = false;
   memcpy(name.data_id.bytes, k.data + 8, 16);
   int err = keys_find(d->batch.txn, &rec->bucket, rec->key, &prefix);
-  if (err == 0) err = data_named(d->batch.txn, &prefix, rec, NULL, &name.data_id, &named);
+  if (err == 0 && !MUTANT(TRASH_NAMED))
+    err = data_named(d->batch.txn, &prefix, rec, NULL, &name.data_id, &named);
   if (err < 0 && err != ERR_NOT_FOUND) return batch_break(d, err);
   err = batch_del(d, STORE_TRASH, k);
   if (err < 0 || named) return err;

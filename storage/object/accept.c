@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "config/err.h"
+#include "config/sim_mutant.h"
 #include "storage/object/settle.h"
 #include "storage/object/slots.h"
 
@@ -87,6 +88,7 @@ void accept_send(struct accept *a, unsigned slot, const struct peer_unit *units,
   s->call = (struct peer_call){.done = accept_done};
   objects_request(a->o, a->place, slot, a->key, PEER_ACCEPT, &s->call);
   struct peer_request *req = &s->call.req;
+  req->flags = a->flags;
   req->row = slice_of(a->bytes, a->bytes_len);
   req->ver = a->row.ver;
   req->data_id = a->row.data_id;
@@ -102,7 +104,7 @@ bool accept_chosen(const struct accept *a) {
 }
 
 void accept_commit(struct accept *a, uint32_t missing) {
-  if (!accept_chosen(a)) return;
+  if (!accept_chosen(a) && !MUTANT(EARLY_COMMIT)) return;
   /* A drive that acked "superseded" has no row to flag, and one was chosen above this: nothing of
    * this version is worth healing. */
   if (a->superseded) missing = 0;

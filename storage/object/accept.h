@@ -30,6 +30,7 @@ struct accept {
   uint32_t refused;
   uint32_t failed;
   uint32_t committed;
+  uint8_t flags;       /* of the requests */
   bool promised;       /* some refusal was by a promise or a floor */
   struct version nack; /* the highest version that refusals named */
   void (*changed)(void *arg);

@@ -4,6 +4,8 @@
  * acknowledged version "provably not chosen". */
 #include "storage/object/classify.h"
 
+#include "config/sim_mutant.h"
+
 static const struct peer_row *find_row(const struct peer_rows *rows, const struct version *ver) {
   for (unsigned i = 0; i < rows->count; i++)
     if (version_cmp(&rows->rows[i].row.ver, ver) == 0) return &rows->rows[i];
@@ -91,7 +93,7 @@ void classify(const struct key_place *place, const struct key_replies *replies,
               struct classification *c) {
   *c = (struct classification){.verdict = VERDICT_TOO_FEW};
   note_seen(place, replies, c);
-  if (c->replies < place->r) return;
+  if (c->replies < place->r && !MUTANT(ABSENT_BELOW_R)) return;
 
   struct version ver = {0}, last;
   bool first = true;
@@ -99,12 +101,13 @@ void classify(const struct key_place *place, const struct key_replies *replies,
     first = false;
     if (beyond_a_cut(place, replies, &ver)) return;
     count_votes(place, replies, &ver, c);
-    unsigned votes = (unsigned)__builtin_popcount(c->acked);
-    if (c->flagged || votes >= place->w) {
+    unsigned votes = (unsigned)__builtin_popcount(MUTANT(CHUNKS_VOTE) ? c->healthy : c->acked);
+    if (MUTANT(NAIVE_READ) && (unsigned)__builtin_popcount(c->healthy) < place->d) continue;
+    if (c->flagged || votes >= place->w || MUTANT(NAIVE_READ)) {
       c->verdict = VERDICT_CHOSEN;
       return;
     }
-    if (votes + (place->n - c->replies) >= place->w) {
+    if (votes + (place->n - c->replies) >= place->w && !MUTANT(ROLL_BACK)) {
       c->verdict = VERDICT_UNDETERMINED;
       return;
     }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "config/err.h"
+#include "config/sim_mutant.h"
 #include "storage/object/classify.h"
 #include "storage/object/key_read.h"
 #include "storage/object/list_stream.h"
@@ -228,6 +229,7 @@ static void list_key_read(void *arg, int err, const struct row *row) {
 static int list_decide(struct object_list *l) {
   struct classification c;
   list_classify(l, list_key(l), &c);
+  if (MUTANT(LIST_FLAGS_ONLY) && !c.flagged) c.verdict = VERDICT_ABSENT;
   if (c.verdict == VERDICT_CHOSEN || c.verdict == VERDICT_ABSENT) {
     bool live = c.verdict == VERDICT_CHOSEN && c.row.kind == ROW_PUT;
     list_settle_key(l, live ? &c.row : NULL);

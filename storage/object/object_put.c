@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "config/err.h"
+#include "config/sim_mutant.h"
 #include "storage/object/put.h"
 
 static void put_free(struct object_put *put) {
@@ -24,6 +25,7 @@ static void put_free(struct object_put *put) {
 
 void put_answer(struct object_put *put, int err) {
   struct objects_stats *stats = &put->o->stats;
+  if (MUTANT(UNKNOWN_IS_NOTHING) && err == ERR_UNKNOWN_OUTCOME) err = ERR_UNAVAILABLE;
   put->state = PUT_DONE;
   put->answered = true;
   env_timer_stop(put->env, &put->timer);
@@ -158,7 +160,7 @@ static bool put_takes_promise(const struct object_put *put) {
 #ifdef KOFN_TEST_SWITCHES
   if (put->o->test_skip_promise) return false;
 #endif
-  return put->conditional;
+  return put->conditional && !MUTANT(CHECK_THEN_PUT);
 }
 
 static bool put_body_then(struct object_put *put) {

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "config/sim_mutant.h"
 #include "storage/object/bucket_cache.h"
 
 int objects_open(struct objects *o) {
@@ -34,7 +35,9 @@ struct version objects_mint(struct objects *o, const struct version *seen) {
   struct version v = {.hlc = env_wall_ms(o->env) << VERSION_HLC_SHIFT};
   v.hlc = MAX(v.hlc, hlc_after(o->hlc_last.hlc));
   if (seen) v.hlc = MAX(v.hlc, hlc_after(seen->hlc));
+  if (MUTANT(WALL_CLOCK)) v.hlc = env_wall_ms(o->env) << VERSION_HLC_SHIFT;
   env_random(o->env, &v.nonce, sizeof v.nonce);
+  if (MUTANT(SAME_VERSION)) v.nonce = 0;
   o->hlc_last = v;
   return v;
 }
@@ -51,6 +54,7 @@ struct key_place objects_place(struct objects *o, unsigned pool, const struct id
   place.bucket = *bucket;
   place.partition = placement_partition(bucket, key);
   const uint16_t *slots = placement_slots(o->placement, pool, place.partition);
+  if (MUTANT(W_IS_K)) place.w = place.d;
   for (unsigned i = 0; i < place.n; i++) place.peers[i] = o->peers[slots[i]];
   return place;
 }

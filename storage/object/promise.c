@@ -2,6 +2,7 @@
 #include "storage/object/promise.h"
 
 #include "config/err.h"
+#include "config/sim_mutant.h"
 #include "storage/object/slots.h"
 
 static void promise_end(struct promise *p, int err) {
@@ -33,6 +34,7 @@ static void promise_lost(struct promise *p, const struct gather *g) {
     promise_end(p, ERR_CONFLICT);
   } else {
     STAT_ADD(p->o->stats.resolve_retries, 1);
+    if (MUTANT(STALE_ROUND)) p->stale = slots_count(g->replied);
     gather_close(TAKE(p->gather));
     promise_backoff(p, p->tries);
   }
@@ -57,7 +59,7 @@ static uint64_t promise_patience_ms(const struct promise *p) {
 static void promise_step(void *arg, struct gather *g) {
   struct promise *p = arg;
   if (p->state != PROMISE_ASKING && p->state != PROMISE_WAITING) return;
-  unsigned granted = slots_count(g->replied);
+  unsigned granted = slots_count(g->replied) + (MUTANT(STALE_ROUND) ? p->stale : 0);
   if (granted + slots_count(g->pending) < p->place->w) {
     promise_lost(p, g);
     return;

@@ -32,7 +32,7 @@ struct promise {
   /* promise.c's own */
   struct version seen;
   struct env_timer timer;
-  unsigned tries;
+  unsigned tries, stale; /* stale: grants of the try before, for a mutant */
   enum promise_state state;
   uint64_t granted_ms;
 };

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "config/err.h"
+#include "config/sim_mutant.h"
 #include "storage/object/put.h"
 
 int put_row_encode(struct object_put *put, const struct version *ver, uint8_t **ret_bytes,
@@ -123,6 +124,10 @@ static void put_accept_refused(struct object_put *put) {
 /* W acks cannot come together any more. */
 static bool put_accept_lost(struct object_put *put) {
   const struct accept *a = &put->accept;
+  if (MUTANT(RETRY_AFTER_NACK) && a->promised && put->accept_rounds < PUT_ACCEPT_ROUNDS) {
+    if (!a->pending) put_accept_refused(put);
+    return !a->pending;
+  }
   if (!put->maybe && !a->acked && !a->failed) {
     if (a->pending) return false; /* whether they all refuse decides */
     put_accept_refused(put);
@@ -174,6 +179,7 @@ bool put_accept_step(struct object_put *put) {
 #ifdef KOFN_TEST_SWITCHES
   if (put_accept_stops(put)) return false;
 #endif
+  if (MUTANT(EARLY_COMMIT)) accept_commit(a, 0);
   if (accept_chosen(a)) {
     put_turn_leave(put);
     accept_commit(a, put_accept_missing(put));

@@ -9,6 +9,7 @@
  * round tells what became of it: chosen (or made so: settle) is a success; a base below our version
  * proves that it never can be chosen; a foreign base above it proves nothing. */
 #include "config/err.h"
+#include "config/sim_mutant.h"
 #include "storage/object/oneway.h"
 #include "storage/object/put.h"
 #include "storage/object/settle.h"
@@ -166,7 +167,7 @@ bool put_promise_step(struct object_put *put) {
     struct version ver = put->promise.ver;
     promise_close(&put->promise);
     put_accept_start(put, &ver);
-  } else if (base->verdict == VERDICT_UNDETERMINED) {
+  } else if (base->verdict == VERDICT_UNDETERMINED && !MUTANT(UNSETTLED_412)) {
     /* "False" would be a lie if the base were rolled back later: it is made chosen first. */
     put->settle_result = err;
     put->state = PUT_SETTLE;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "config/err.h"
+#include "config/sim_mutant.h"
 #include "storage/object/accept.h"
 #include "storage/object/oneway.h"
 #include "storage/object/rebuild.h"
@@ -170,6 +171,7 @@ int settle_start(struct objects *o, const struct key_place *place, struct slice 
     return err;
   }
   s->roll_forward = version_cmp(&row->ver, ver) == 0;
+  if (MUTANT(ROLL_FORWARD_BLIND) && s->roll_forward) s->accept.flags = MUTANT_FLAG_BLIND;
   s->preacked = s->accept.acked = acked;
   s->healthy = healthy;
   s->cb = cb;

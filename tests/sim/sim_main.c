@@ -55,7 +55,6 @@ static const struct {
     M(NO_FILE_SYNC, "no_file_sync", "power", "chunk files are not synced"),
     M(NO_DIR_SYNC, "no_dir_sync", "power", "chunk directories are not synced"),
     M(DROP_ACCEPTED, "drop_accepted", "", "an accepted row drops the older ones"),
-    M(DISCARD_UNPROMISED, "discard_unpromised", "race", "DISCARD without a promise"),
     M(SUPERSEDED_BY_ACCEPTED, "superseded_by_accepted", "race",
       "\"superseded\" by a row that is only accepted"),
     M(CORRUPT_IS_ABSENT, "corrupt_is_absent", "rot", "a row that fails its CRC is no row"),
