@@ -31,19 +31,27 @@ static uint64_t hlc_after(uint64_t hlc) {
   return hlc == UINT64_MAX ? hlc : hlc + 1;
 }
 
+/* Drives with a clock like ours refuse such a stamp (ERR_CLOCK). It concerns the key that it was
+ * seen on, whose writers go above it: taken for every key, one host whose clock runs ahead would
+ * stop all writes at every gateway that has met a row of its. */
+static bool is_far_ahead(struct objects *o, uint64_t hlc) {
+  return hlc >> VERSION_HLC_SHIFT > env_wall_ms(o->env) + VERSION_FUTURE_MS_MAX;
+}
+
 struct version objects_mint(struct objects *o, const struct version *seen) {
   struct version v = {.hlc = env_wall_ms(o->env) << VERSION_HLC_SHIFT};
-  v.hlc = MAX(v.hlc, hlc_after(o->hlc_last.hlc));
+  if (!is_far_ahead(o, o->hlc_last.hlc)) v.hlc = MAX(v.hlc, hlc_after(o->hlc_last.hlc));
   if (seen) v.hlc = MAX(v.hlc, hlc_after(seen->hlc));
   if (MUTANT(WALL_CLOCK)) v.hlc = env_wall_ms(o->env) << VERSION_HLC_SHIFT;
   env_random(o->env, &v.nonce, sizeof v.nonce);
   if (MUTANT(SAME_VERSION)) v.nonce = 0;
-  o->hlc_last = v;
+  objects_saw(o, &v);
   return v;
 }
 
 void objects_saw(struct objects *o, const struct version *seen) {
-  version_raise(&o->hlc_last, seen);
+  if (is_far_ahead(o, o->hlc_last.hlc)) o->hlc_last = (struct version){0}; /* our clock went back */
+  if (!is_far_ahead(o, seen->hlc)) version_raise(&o->hlc_last, seen);
 }
 
 struct key_place objects_place(struct objects *o, unsigned pool, const struct id128 *bucket,

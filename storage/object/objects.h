@@ -61,7 +61,8 @@ struct objects {
 _must_check_ int objects_open(struct objects *o);
 void objects_close(struct objects *o);
 
-/* A new version above `seen` and above everything this loop has seen. */
+/* A new version above `seen`, which the caller has read of the key, and above what this loop has
+ * seen of any key, unless that is so far in the future that drives would refuse it. */
 struct version objects_mint(struct objects *o, const struct version *seen);
 void objects_saw(struct objects *o, const struct version *seen);
 

@@ -1,7 +1,7 @@
 /* put_condition.c: what a PUT must learn of the key before it may ACCEPT; see put.h.
  *
- * Unconditional: READ from R drives, only for the highest version in sight (gather tells it to
- * objects_saw, objects_mint goes above it). Conditional: READ, which may answer false at once;
+ * Unconditional: READ from R drives, only for the highest version in sight (objects_mint goes above
+ * it). Conditional: READ, which may answer false at once;
  * then, with the body staged, one writer at a time per gateway, the promise round, whose base
  * decides.
  *
@@ -30,9 +30,10 @@ static int put_condition(const struct object_put *put, const struct classificati
 static int put_query_look(struct object_put *put, struct gather *g) {
   if (slots_count(g->replied | g->pending | g->spare) < put->place.r) return ERR_UNAVAILABLE;
   if (slots_count(g->replied) < put->place.r) return 0;
-  if (!put->conditional) return 1;
   struct classification c;
   classify(&put->place, g->replies, &c);
+  version_raise(&put->seen, &c.seen);
+  if (!put->conditional) return 1;
   /* Only what is certain is answered here; the promise round decides the rest. */
   if (c.verdict == VERDICT_CHOSEN || c.verdict == VERDICT_ABSENT) {
     int err = put_condition(put, &c);
