@@ -23,6 +23,9 @@
 #define LANES_READERS_MAX 64
 #define LANES_HOUSEKEEP_ITEMS 256
 #define LANES_HOUSEKEEP_BUSY_MS 1000 /* under load it waits this long for a pause */
+/* Between two runs: each is a transaction with its own syncs, so what falls due meanwhile shares
+ * one. */
+#define LANES_HOUSEKEEP_PAUSE_MS 100
 #define LANES_NEVER UINT64_MAX
 
 struct lane_reader {
@@ -154,6 +157,7 @@ static void writer_run(struct drive_lanes *l, struct list *jobs) {
 
 static void writer_housekeep(struct drive_lanes *l) {
   uint64_t delay = drive_housekeep(l->drive, LANES_HOUSEKEEP_ITEMS);
+  if (delay > 0) delay = MAX(delay, (uint64_t)LANES_HOUSEKEEP_PAUSE_MS); /* 0: there is more */
   l->housekeep_ms = lanes_later(lanes_now_ms(), delay);
   lanes_check_failed(l);
 }
