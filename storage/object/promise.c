@@ -34,7 +34,9 @@ static void promise_lost(struct promise *p, const struct gather *g) {
     promise_end(p, ERR_CONFLICT);
   } else {
     STAT_ADD(p->o->stats.resolve_retries, 1);
-    if (MUTANT(STALE_ROUND)) p->stale = slots_count(g->replied);
+#ifdef KOFN_SIM_MUTANTS
+    if (sim_mutant == MUTANT_STALE_ROUND && !p->stale) p->stale = TAKE(p->gather);
+#endif
     gather_close(TAKE(p->gather));
     promise_backoff(p, p->tries);
   }
@@ -56,10 +58,31 @@ static uint64_t promise_patience_ms(const struct promise *p) {
   return OBJECT_UNDETERMINED_MS;
 }
 
+#ifdef KOFN_SIM_MUTANTS
+/* STALE_ROUND: what drives said in the first try counts as if they had said it in this one. */
+static const struct key_replies *promise_mixed(const struct promise *p, const struct gather *g,
+                                               unsigned *granted) {
+  static struct key_replies mixed;
+  if (!p->stale) return g->replies;
+  mixed = *g->replies;
+  slots_foreach(i, p->stale->replied & ~g->replied) {
+    mixed.replied[i] = true;
+    mixed.rows[i] = p->stale->replies->rows[i];
+    ++*granted;
+  }
+  return &mixed;
+}
+#endif
+
 static void promise_step(void *arg, struct gather *g) {
   struct promise *p = arg;
   if (p->state != PROMISE_ASKING && p->state != PROMISE_WAITING) return;
-  unsigned granted = slots_count(g->replied) + (MUTANT(STALE_ROUND) ? p->stale : 0);
+  unsigned granted = slots_count(g->replied);
+#ifdef KOFN_SIM_MUTANTS
+  const struct key_replies *replies = promise_mixed(p, g, &granted);
+#else
+  const struct key_replies *replies = g->replies;
+#endif
   if (granted + slots_count(g->pending) < p->place->w) {
     promise_lost(p, g);
     return;
@@ -70,7 +93,7 @@ static void promise_step(void *arg, struct gather *g) {
     p->state = PROMISE_WAITING;
     p->granted_ms = now;
   }
-  classify(p->place, g->replies, &p->base);
+  classify(p->place, replies, &p->base);
   uint64_t patience = promise_patience_ms(p);
   uint64_t waited = now - p->granted_ms;
   if (g->pending && waited < patience) {
@@ -118,5 +141,8 @@ void promise_close(struct promise *p) {
   if (!p->o) return;
   env_timer_stop(p->o->env, &p->timer);
   gather_close(TAKE(p->gather));
+#ifdef KOFN_SIM_MUTANTS
+  gather_close(TAKE(p->stale));
+#endif
   p->state = PROMISE_IDLE;
 }

@@ -32,9 +32,12 @@ struct promise {
   /* promise.c's own */
   struct version seen;
   struct env_timer timer;
-  unsigned tries, stale; /* stale: grants of the try before, for a mutant */
+  unsigned tries;
   enum promise_state state;
   uint64_t granted_ms;
+#ifdef KOFN_SIM_MUTANTS
+  struct gather *stale; /* of the first try */
+#endif
 };
 
 /* `rounds` of earlier, lost attempts lengthen the first backoff; 0: ask at once. */

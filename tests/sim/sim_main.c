@@ -16,6 +16,9 @@
 enum sim_mutant sim_mutant;
 #endif
 
+#define CAMPAIGN_SEEDS 10000
+#define MUTANT_SEEDS 20000 /* at most */
+
 struct totals {
   uint64_t seeds, ops, acked, reads, unavailable, events, crashes, cuts, broken, unjudged;
   uint64_t failed_seed;
@@ -28,7 +31,7 @@ static struct {
   unsigned jobs;
   bool one, trace, twice, mutants, keep_going;
   const char *mutant, *bias;
-} opts = {.seeds = 1000, .from = 1, .jobs = 1};
+} opts = {.from = 1};
 
 static const struct {
   const char *name, *bias, *what;
@@ -274,6 +277,8 @@ int main(int argc, char **argv) {
   signal(SIGABRT, on_abort);
   signal(SIGSEGV, on_abort);
   if (opts.bias) sim_bias = opts.bias;
+  if (opts.seeds == 0) opts.seeds = opts.mutants ? MUTANT_SEEDS : CAMPAIGN_SEEDS;
+  if (opts.jobs == 0) opts.jobs = (unsigned)MAX(sysconf(_SC_NPROCESSORS_ONLN), 1L);
 #ifdef KOFN_SIM_MUTANTS
   if (opts.mutants) return run_mutants();
   for (unsigned m = 1; m < MUTANT_COUNT && opts.mutant; m++)

@@ -373,7 +373,7 @@ static void session_end(struct sim_conn *c) {
     if (f->session == se && s->heap[i]->due_us > s->now_us + grace) f->incarnation = UINT64_MAX;
   }
   /* The frames that are lost say so when they would have come: the session lives as long. */
-  sim_after(s, &se->sweep, NULL, grace + 1, session_sweep);
+  sim_after(s, &se->sweep, c->host, grace + 1, session_sweep);
 }
 
 static void conn_set_up(struct sim_conn *c, bool up) {

@@ -323,7 +323,7 @@ static void drive_start(struct sim_drive *d) {
   d->boot = drive_identity_of(d->drive)->boot_counter;
   SIM_TRACE(d->sim, "d%u is up, boot %llu", d->index, (unsigned long long)d->boot);
   /* As cluster_check.c: the host itself remembers its drives. */
-  if (d->boot < d->host->boot_seen[d->index] && !MUTANT(OLD_SNAPSHOT) && !MUTANT(AMNESIA)) {
+  if (d->boot <= d->host->boot_seen[d->index] && !MUTANT(OLD_SNAPSHOT) && !MUTANT(AMNESIA)) {
     SIM_TRACE(d->sim, "d%u is refused: its boot counter went back", d->index);
     drive_shut(d);
     d->out = true;

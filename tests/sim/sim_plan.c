@@ -16,6 +16,7 @@ static void plan_network(struct sim *s) {
   s->dup = sim_chance(s, 0.4) ? 0.1 : 0;
   s->slow = sim_chance(s, 0.5) ? 0.15 : 0;
   s->delay_us = delays[sim_below(s, ARRAY_LEN(delays))];
+  if (biased("contest")) s->delay_us = 6000;
   s->inline_max = sim_chance(s, 0.5) ? 16384 : 1024;
 }
 
@@ -45,7 +46,7 @@ static uint64_t plan_size(struct sim *s) {
 }
 
 static void plan_condition(struct sim *s, struct sim_op *op) {
-  unsigned what = (unsigned)sim_below(s, biased("race") ? 5 : 9);
+  unsigned what = (unsigned)sim_below(s, biased("contest") ? 4 : biased("race") ? 5 : 9);
   if (what == 0 || what == 1) {
     if (op->kind == OP_PUT) snprintf(op->cond_etag, sizeof op->cond_etag, "!");
   } else if (what == 2) {
@@ -178,7 +179,7 @@ static void nemesis_fire(struct sim_event *e) {
       if (!h->up) return;
       SIM_TRACE(s, "n%u is paused for %llu ms", h->index,
                 (unsigned long long)(n->length_us / SIM_MS));
-      h->paused_us = s->now_us + n->length_us;
+      h->paused_us = MAX(h->paused_us, s->now_us + n->length_us);
       return;
     case NEMESIS_CUT:
       SIM_TRACE(s, "the network is cut, at n%u", h->index);
@@ -237,6 +238,7 @@ static void plan_faults(struct sim *s, const uint64_t *bursts, unsigned burst_co
   bool may[NEMESIS_KINDS];
   if (sim_chance(s, 0.05) && !sim_bias[0]) return;
   for (unsigned i = 0; i < NEMESIS_KINDS; i++) may[i] = sim_chance(s, 0.35);
+  if (biased("contest")) return;
   if (biased("power")) may[NEMESIS_POWER] = may[NEMESIS_MID_CALL] = true;
   if (biased("crash")) may[NEMESIS_KILL] = may[NEMESIS_GATEWAY] = may[NEMESIS_BREAK] = true;
   if (biased("rot")) may[NEMESIS_FLIP] = true;
@@ -261,6 +263,18 @@ static void plan_faults(struct sim *s, const uint64_t *bursts, unsigned burst_co
   }
 }
 
+/* A snapshot, then starts enough for it to be old. */
+static void plan_restore(struct sim *s, const uint64_t *bursts, unsigned burst_count) {
+  for (unsigned i = 0; i < s->drive_count; i++) {
+    if (!s->drives[i].may_break) continue;
+    unsigned host = s->drives[i].host->index;
+    plan_nemesis(s, NEMESIS_SNAPSHOT, bursts[0] - 200 * SIM_MS, i, 0);
+    for (unsigned b = 0; b < burst_count; b++)
+      plan_nemesis(s, NEMESIS_KILL, bursts[b] + 400 * SIM_MS, host,
+                   sim_between(s, 100, 900) * SIM_MS);
+  }
+}
+
 void plan_seed(struct sim *s) {
   uint64_t bursts[16];
   plan_network(s);
@@ -280,4 +294,5 @@ void plan_seed(struct sim *s) {
   if (sim_chance(s, 0.4) || biased("clock"))
     for (unsigned i = 0; i < s->host_count; i++) s->hosts[i].skew_ms = plan_skew(s);
   plan_faults(s, bursts, burst_count);
+  if (biased("snapshot")) plan_restore(s, bursts, burst_count);
 }

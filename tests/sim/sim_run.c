@@ -125,7 +125,6 @@ static void calm_drive(struct sim_drive *d) {
   d->disk->full = false;
   d->disk->crash_in = 0;
   memset(d->disk->eio_in, 0, sizeof d->disk->eio_in);
-  d->stall_us = 0;
   /* Its peers will never speak to it again: an operator takes it out. */
   for (unsigned i = 0; i < d->sim->host_count && d->drive; i++) {
     if (d->boot >= d->sim->hosts[i].boot_seen[d->index] || MUTANT(OLD_SNAPSHOT) || MUTANT(AMNESIA))
@@ -172,6 +171,7 @@ static uint64_t undecided(const struct sim *s) {
 static void settle_down(struct sim *s) {
   unsigned ticks = 0;
   for (unsigned i = 0; i < s->host_count; i++) sim_run_until(s, s->hosts[i].paused_us);
+  for (unsigned i = 0; i < s->drive_count; i++) sim_run_until(s, s->drives[i].stall_us);
   while (!s->failed && (!ops_ended(s) || undecided(s) > 0 || ticks < 8)) {
     if (++ticks > CALM_TICKS_MAX) {
       for (unsigned i = 0; i < s->op_count; i++)
@@ -284,7 +284,8 @@ void sim_seed(uint64_t seed, const struct sim_options *opt, struct sim_result *r
   struct sim *s = calloc(1, sizeof *s);
   SIM_CHECK(s);
   s->seed = seed;
-  s->random_state = seed * 0x9e3779b97f4a7c15ull + 1;
+  s->random_state = seed;
+  s->random_state = sim_random(s) ^ 0x6b6f666e; /* else the next seed has the same numbers */
   s->trace = opt->trace;
   s->out = opt->out;
   s->now_us = 1000 * SIM_MS;
