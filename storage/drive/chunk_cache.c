@@ -31,8 +31,9 @@ static struct cached_chunk *cache_find(struct chunk_cache *c, const struct id128
   return NULL;
 }
 
-static void cache_use(struct chunk_cache *c, struct cached_chunk *chunk) {
+static void cache_use(struct chunk_cache *c, struct cached_chunk *chunk, uint64_t now_ms) {
   chunk->refs++;
+  chunk->used_ms = now_ms;
   list_remove(&chunk->lru_link);
   list_push_back(&c->lru, &chunk->lru_link);
 }
@@ -53,16 +54,25 @@ void chunk_cache_close(struct chunk_cache *c) {
 }
 
 struct cached_chunk *chunk_cache_get(struct chunk_cache *c, const struct id128 *data_id,
-                                     unsigned index) {
+                                     unsigned index, uint64_t now_ms) {
   pthread_mutex_lock(&c->mutex);
   struct cached_chunk *chunk = cache_find(c, data_id, index);
-  if (chunk) cache_use(c, chunk);
+  if (chunk) cache_use(c, chunk, now_ms);
   pthread_mutex_unlock(&c->mutex);
   return chunk;
 }
 
+bool chunk_cache_used(struct chunk_cache *c, const struct id128 *data_id, unsigned index,
+                      uint64_t since_ms) {
+  pthread_mutex_lock(&c->mutex);
+  struct cached_chunk *chunk = cache_find(c, data_id, index);
+  bool used = chunk && (chunk->refs > 0 || chunk->used_ms > since_ms);
+  pthread_mutex_unlock(&c->mutex);
+  return used;
+}
+
 struct cached_chunk *chunk_cache_add(struct chunk_cache *c, struct store_file *file,
-                                     const struct chunk_info *info) {
+                                     const struct chunk_info *info, uint64_t now_ms) {
   struct list gone;
   list_init(&gone);
   struct cached_chunk *chunk = calloc(1, sizeof *chunk);
@@ -81,7 +91,7 @@ struct cached_chunk *chunk_cache_add(struct chunk_cache *c, struct store_file *f
     c->count++;
     c->crc_bytes += info->unit_count * sizeof info->crcs[0];
   }
-  cache_use(c, other ? other : chunk);
+  cache_use(c, other ? other : chunk, now_ms);
   while (c->count > CHUNK_CACHE_FILES_MAX || c->crc_bytes > CHUNK_CACHE_CRC_BYTES_MAX) {
     struct cached_chunk *oldest = container_of(c->lru.next, struct cached_chunk, lru_link);
     if (cache_evict(c, oldest)) list_push_back(&gone, &oldest->lru_link);

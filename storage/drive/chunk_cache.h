@@ -19,6 +19,7 @@ struct cached_chunk {
   struct store_file *file;
   struct chunk_info info;
   unsigned refs;
+  uint64_t used_ms; /* wall clock of the last chunk_cache_get */
 };
 
 struct chunk_cache {
@@ -33,11 +34,14 @@ void chunk_cache_init(struct chunk_cache *c);
 void chunk_cache_close(struct chunk_cache *c); /* nothing is in use */
 /* NULL: not open. */
 struct cached_chunk *chunk_cache_get(struct chunk_cache *c, const struct id128 *data_id,
-                                     unsigned index);
+                                     unsigned index, uint64_t now_ms);
+/* Somebody reads it, or did after `since_ms`. */
+bool chunk_cache_used(struct chunk_cache *c, const struct id128 *data_id, unsigned index,
+                      uint64_t since_ms);
 /* Takes file and info.crcs, also on failure. Where another thread was faster, its entry is
  * returned. NULL: no memory. */
 struct cached_chunk *chunk_cache_add(struct chunk_cache *c, struct store_file *file,
-                                     const struct chunk_info *info);
+                                     const struct chunk_info *info, uint64_t now_ms);
 void chunk_cache_put(struct chunk_cache *c, struct cached_chunk *chunk);
 /* The file is about to go. */
 void chunk_cache_forget(struct chunk_cache *c, const struct id128 *data_id, unsigned index);

@@ -83,14 +83,14 @@ static int fetch_open(struct drive *d, const struct chunk_name *name,
   int err = chunk_file_open(d->store, name, &file, &info);
   if (err == -EMFILE || err == -ENFILE || err == -ENOMEM) return err;
   if (err < 0) return ERR_NO_CHUNK; /* gone, or unreadable: an erasure */
-  struct cached_chunk *chunk = chunk_cache_add(&d->cache, file, &info);
+  struct cached_chunk *chunk = chunk_cache_add(&d->cache, file, &info, d->wall_ms());
   if (!chunk) return -ENOMEM;
   *ret_chunk = chunk;
   return 0;
 }
 
 void drive_fetch(struct drive *d, struct peer_request *req, struct peer_reply *reply) {
-  struct cached_chunk *chunk = chunk_cache_get(&d->cache, &req->data_id, req->slot);
+  struct cached_chunk *chunk = chunk_cache_get(&d->cache, &req->data_id, req->slot, d->wall_ms());
   if (!chunk) {
     struct chunk_name name;
     int err = fetch_lookup(d, req, &name);

@@ -3,8 +3,9 @@
  *   C flag durable -> STORE_DROP -> older rows dropped -> STORE_TRASH -> deadline -> record, file
  *
  * A row is dropped only in a transaction after the one that made the higher row's flag durable. A
- * chunk whose last row went waits in the trash, for GETs that read the row just before; at its
- * deadline the rows of its key are asked again, since a new ACCEPT may have named it meanwhile. The
+ * chunk whose last row went waits in the trash, for GETs that read the row just before, and again
+ * as long as one of them still reads the file; at its deadline the rows of its key are asked again,
+ * since a new ACCEPT may have named it meanwhile. The
  * record goes before the file: a crash in between leaves an orphan, which the next open sweeps. */
 #include <errno.h>
 
@@ -182,10 +183,18 @@ int drive_drop_superseded(struct drive *d, unsigned budget) {
 struct trash_run {
   struct drive *d;
   unsigned budget, count;
+  bool full; /* below the reserve nothing waits */
   unsigned unlink_count;
   struct chunk_name unlink[TRASH_BUDGET_MAX]; /* after the commit */
   uint64_t next_due_ms;
 };
+
+/* A GET that began before the chunk was superseded still reads it: the client may be slow. */
+static bool trash_is_read(struct drive *d, const struct chunk_name *name) {
+  uint64_t now = d->wall_ms();
+  return chunk_cache_used(&d->cache, &name->data_id, name->index,
+                          now - MIN(now, d->trash_delay_ms));
+}
 
 /* Takes one due entry out of the trash, and with it the chunk unless it is named again. */
 static int trash_entry(struct trash_run *t, struct slice k, const struct key_record *rec) {
@@ -206,6 +215,7 @@ static int trash_entry(struct trash_run *t, struct slice k, const struct key_rec
   struct blob blob;
   err = blob_get(d->batch.txn, &name.data_id, name.index, &blob);
   if (err == 0 && blob.gen == name.gen) {
+    if (!t->full && trash_is_read(d, &name)) return trash_put(d, rec, blob_key, name.gen);
     t->unlink[t->unlink_count++] = name;
     return batch_del(d, STORE_BLOB, blob_key);
   }
@@ -217,7 +227,7 @@ static void trash_run(void *arg) {
   struct drive *d = t->d;
   uint8_t key[KEY_BYTES_MAX];
   struct key_record rec;
-  bool full = drive_below_reserve(d);
+  t->full = drive_below_reserve(d);
   t->next_due_ms = UINT64_MAX;
   while (d->batch.err == 0) {
     struct index_key at = {0};
@@ -228,7 +238,7 @@ static void trash_run(void *arg) {
       break;
     }
     uint64_t deadline = at.len == TRASH_KEY_BYTES ? load_be64(at.bytes) : 0;
-    if ((deadline > d->wall_ms() && !full) || t->count == t->budget) {
+    if ((deadline > d->wall_ms() && !t->full) || t->count == t->budget) {
       t->next_due_ms = deadline;
       break;
     }

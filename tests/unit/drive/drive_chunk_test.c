@@ -256,6 +256,27 @@ Test(chunk, trash_keeps_a_file_until_its_deadline_and_over_a_restart) {
   bed_object_free(&next);
 }
 
+Test(chunk, trash_waits_for_a_get_that_still_reads_it) {
+  struct bed_object next;
+  bed_object(&next, "big", ROW_PUT, 20, BIG_BYTES, 2, 2);
+  cr_assert_eq(bed_accept_staged(&bed, &big).err, 0);
+  cr_assert_eq(bed_accept_staged(&bed, &next).err, 0);
+  bed_commit(&bed, "big", 20, 0);
+  bed_housekeep(&bed);
+  for (int i = 0; i < 3; i++) { /* a slow client: three times the delay */
+    atomic_fetch_add(&bed_now_ms, BED_TRASH_MS - 1);
+    cr_assert_eq(bed_fetch(&bed, &big), 0, "turn %d", i);
+    atomic_fetch_add(&bed_now_ms, 1);
+    bed_housekeep(&bed);
+    cr_assert_eq(bed_files(&bed), 2, "turn %d", i);
+  }
+  atomic_fetch_add(&bed_now_ms, BED_TRASH_MS);
+  bed_housekeep(&bed);
+  cr_assert_eq(bed_files(&bed), 1);
+  cr_assert_eq(bed_fetch(&bed, &big), ERR_NO_CHUNK);
+  bed_object_free(&next);
+}
+
 Test(chunk, below_the_reserve_trash_goes_at_once) {
   struct bed_object next;
   bed_object(&next, "big", ROW_PUT, 20, BIG_BYTES, 2, 2);
