@@ -166,6 +166,28 @@ Test(object_resolve, many_dead_rows) {
   close_cluster(c);
 }
 
+/* More dead rows on one drive than a reply holds (PUTs that only their own host's drive took): the
+ * key is not lost for ever. Found by the simulator. */
+Test(object_resolve, more_dead_rows_than_a_reply_holds) {
+  struct fake_cluster *c = open_cluster();
+  struct slice key = slice_str(KEY);
+  struct fake_object old =
+      fake_object_store(c, key, (const uint8_t *)"old", 3, slots_all(6), slots_all(6));
+  for (unsigned i = 0; i < 3 * PEER_ROWS_MAX; i++) {
+    fake_run_for(&bed, 5);
+    fake_object_store(c, key, (const uint8_t *)"dead", 4, i % 3 ? 0x01 : 0x04, 0);
+  }
+  cr_assert_eq(resolve(c), 0);
+  fake_run(&bed);
+  for (unsigned i = 0; i < 6; i++) {
+    struct version ver = newest(c, i);
+    cr_assert_eq(version_cmp(&ver, &old.ver), 0);
+    cr_assert_eq(fake_drive_row_count(&bed_slot(c, KEY, i)->drive), 1);
+  }
+  cr_assert(bed_reads_as(c, KEY, (const uint8_t *)"old", 3));
+  close_cluster(c);
+}
+
 /* A flag in sight: its coordinator named the drives it missed; one that is away is not added. */
 Test(object_resolve, a_flag_means_its_coordinator_lived) {
   struct fake_cluster *c = open_cluster();

@@ -93,6 +93,23 @@ Test(settle, a_tombstone) {
   close_cluster(c);
 }
 
+/* A drive that cannot read its rows of the key has no chunk to be rebuilt: a marker has none. Found
+ * by the simulator. */
+Test(settle, a_tombstone_where_a_drive_cannot_read_its_rows) {
+  for (unsigned at_own = 0; at_own <= 1; at_own++) {
+    struct fake_cluster *c = open_cluster(2, 2);
+    fake_object_store(c, slice_str(KEY), (const uint8_t *)"old", 3, 0xf, 0xf);
+    fake_run_for(&bed, 5);
+    fake_tomb_store(c, slice_str(KEY), 0x3, 0);
+    fake_peer_fail(bed_slot(c, KEY, 2), PEER_ACCEPT, 1, ERR_CORRUPT);
+    struct version ver;
+    cr_assert_eq(settle(c, 0x7, at_own, &ver), 0);
+    fake_run(&bed);
+    cr_assert_eq(fake_slots_chosen(c, slice_str(KEY), &ver), 0xb);
+    close_cluster(c);
+  }
+}
+
 /* A higher promise stands in the way. */
 Test(settle, promised) {
   struct fake_cluster *c = open_cluster(4, 2);
