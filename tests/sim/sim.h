@@ -279,6 +279,7 @@ struct sim_layout {
   const char *name;
   unsigned hosts, drives_per_host, k, m;
   const char *technique;
+  struct settings *settings;
   struct cluster_map *map;
   struct placement *placement;
   struct codec *codecs[MAP_POOLS_MAX];
@@ -425,7 +426,6 @@ struct sim_options {
 };
 void sim_seed(uint64_t seed, const struct sim_options *opt, struct sim_result *ret);
 struct sim_layout *sim_layout_at(unsigned i); /* NULL: no such */
-void sim_layouts_free(void);
 /* What seeds are to be full of, for a mutant that is too rare in all of them; "": nothing special.
  */
 extern const char *sim_bias;

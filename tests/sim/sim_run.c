@@ -40,8 +40,9 @@ static char *text(const char *format, unsigned a) {
 
 static void layout_build(struct sim_layout *l) {
   struct settings_error error = {{0}};
-  struct settings *s = calloc(1, sizeof *s); /* kept: the map borrows from it */
+  struct settings *s = calloc(1, sizeof *s);
   SIM_CHECK(s);
+  l->settings = s; /* the map borrows from it */
   s->cluster.name = text("sim", 0);
   s->cluster.allow_unsafe_layout = true;
   s->host_count = l->hosts;
