@@ -200,14 +200,17 @@ static json_t *where_slot(const struct where_op *op, unsigned i) {
     snprintf(ver, sizeof ver, "%016llx-%016llx", (unsigned long long)r->row.ver.hlc,
              (unsigned long long)r->row.ver.nonce);
     id128_hex(&r->row.data_id, data_id);
-    struct stripe_geometry geometry = row_geometry(&r->row);
+    json_int_t chunk_bytes = 0;
+    if (row_has_data(&r->row)) {
+      struct stripe_geometry geometry = row_geometry(&r->row);
+      chunk_bytes = (json_int_t)stripe_chunk_len(&geometry, i);
+    }
     json_array_append_new(
         list,
         json_pack("{s:s, s:s, s:b, s:s, s:I, s:s, s:I}", "version", ver, "kind",
                   r->row.kind <= ROW_TOMB ? kind_words[r->row.kind] : "", "chosen", (int)r->chosen,
                   "chunk", r->chunk_state <= CHUNK_MISSING ? chunk_words[r->chunk_state] : "",
-                  "size", (json_int_t)r->row.size, "data_id", data_id, "chunk_bytes",
-                  (json_int_t)(row_has_data(&r->row) ? stripe_chunk_len(&geometry, i) : 0)));
+                  "size", (json_int_t)r->row.size, "data_id", data_id, "chunk_bytes", chunk_bytes));
   }
   return json_pack("{s:i, s:s, s:o}", "slot", (int)i, "drive", name, "rows", list);
 }
