@@ -189,7 +189,8 @@ class Degraded:
 
     def run(self):
         for size in sizes(self.k):
-            self.put(f"size{size}", size)
+            body = self.objects[f"size{size}"] = self.numbers.randbytes(size)
+            self.c.put_whole(BUCKET, f"size{size}", body)
         self.check_all("all up")
         self.reads()
         self.writes()

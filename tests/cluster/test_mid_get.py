@@ -87,23 +87,9 @@ class Stage:
         cluster.start()
         cluster.make_bucket(BUCKET)
         by_id = {h.id: h for h in cluster.hosts}
-        self.slots = [by_id[s["drive"].split("/")[0]] for s in self.put_whole()]
+        self.slots = [by_id[s["drive"].split("/")[0]] for s in cluster.put_whole(BUCKET, KEY, body, timeout=TIMEOUT_S)]
         self.gateway = self.slots[k]  # it holds the first parity chunk, so every data chunk may go
         self.others = [h for h in self.slots[:k]] + [h for h in self.slots[k + 1:]]
-
-    def put_whole(self):
-        """PUTs until all drives have their chunk: one that is slower than a second is not waited for. The slots."""
-        end = time.monotonic() + TIMEOUT_S
-        while True:
-            a = self.c.put(BUCKET, KEY, self.body, timeout=TIMEOUT_S)
-            assert a.status in (200, 503), a
-            for _ in range(50):
-                slots = self.c.hosts[0].admin_json(f"/admin/v1/where?bucket={BUCKET}&key={KEY}")["slots"]
-                rows = [s["rows"][0] for s in slots if s.get("rows")]
-                if len(rows) == len(slots) and all(r["chunk"] == "whole" and r["chosen"] for r in rows):
-                    return slots
-                time.sleep(0.1)
-            assert time.monotonic() < end, f"no PUT reaches all drives: {slots}"
 
     def gone(self, what, hosts, shares, sig):
         """One GET during which `hosts` get `sig`, each at its share of the bytes."""
