@@ -2,7 +2,8 @@
  *
  * A bucket is a row of the system pool under its name; whatever decides about it is a conditional
  * write of that row. A lookup believes its own loop's last answer for a second, never an absence.
- */
+ * So a bucket whose name was another's just now is acknowledged a second later: until then a
+ * gateway may mean the other, and would not find an object that was written to this one. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -96,12 +97,13 @@ struct bucket_create {
   bucket_cb cb;
   void *arg;
   unsigned tries;
-  bool unknown; /* a write of ours may still take effect */
+  bool unknown;   /* a write of ours may still take effect */
+  bool successor; /* of a deleted bucket of that name */
   struct env_timer soon;
   int err;
   struct key_read *read;
   struct bucket_write write;
-  struct bucket_info other; /* who has the name */
+  struct bucket_info other; /* who has the name; at the end: what was made */
 };
 
 static void create_report(struct bucket_create *c, int err, const struct bucket_info *info) {
@@ -112,17 +114,36 @@ static void create_report(struct bucket_create *c, int err, const struct bucket_
   free(c);
 }
 
+static void create_rested(struct env_timer *timer) {
+  struct bucket_create *c = container_of(timer, struct bucket_create, soon);
+  create_report(c, 0, &c->other);
+}
+
+static void create_made(struct bucket_create *c, const struct bucket_info *info) {
+  if (!c->successor) {
+    create_report(c, 0, info);
+    return;
+  }
+  c->other = *info;
+  c->soon.fire = create_rested;
+  env_timer_start(c->o->env, &c->soon, BUCKET_CACHE_FRESH_MS);
+}
+
 static void create_look(struct bucket_create *c);
 
 static void create_written(void *arg, const struct object_put_result *result) {
   struct bucket_create *c = arg;
   int err = result->err;
   c->unknown = c->unknown || err == ERR_UNKNOWN_OUTCOME;
+  c->successor = c->successor || result->over_marker;
   if (err == ERR_PRECONDITION || err == ERR_CONFLICT || err == ERR_UNKNOWN_OUTCOME) {
     create_look(c); /* the register tells who has the name */
     return;
   }
-  create_report(c, err, err == 0 ? &c->write.row.info : NULL);
+  if (err == 0)
+    create_made(c, &c->write.row.info);
+  else
+    create_report(c, err, NULL);
 }
 
 /* The rest of a delete that a gateway left behind. */
@@ -151,7 +172,7 @@ static void create_read(void *arg, int err, const struct row *row) {
     return;
   }
   if (id128_eq(&bucket.info.uuid, &c->write.row.info.uuid)) {
-    create_report(c, 0, &bucket.info); /* our own write, whose answer was lost */
+    create_made(c, &bucket.info); /* our own write, whose answer was lost */
     return;
   }
   c->other = bucket.info;

@@ -53,6 +53,7 @@ struct object_put_result {
   struct version ver;
   uint64_t size, mtime_ms;
   uint32_t missing; /* slots without a chunk */
+  bool over_marker; /* conditional: the base was a delete marker */
 };
 
 struct object_put;

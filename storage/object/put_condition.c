@@ -166,6 +166,7 @@ bool put_promise_step(struct object_put *put) {
   int err = put_condition(put, base);
   if (err == 0) {
     struct version ver = put->promise.ver;
+    put->result.over_marker = base->verdict != VERDICT_ABSENT && base->row.kind == ROW_TOMB;
     promise_close(&put->promise);
     put_accept_start(put, &ver);
   } else if (base->verdict == VERDICT_UNDETERMINED && !MUTANT(UNSETTLED_412)) {

@@ -254,6 +254,32 @@ Test(bucket, a_deleted_bucket_is_gone_and_its_successor_is_another, .init = setu
   cr_assert_eq(put(o, &second.info, "k"), 0);
 }
 
+/* A look-up is believed for a second: when the successor is acknowledged nobody may mean the old
+ * one any more, or an object that was acknowledged in it would not be found. */
+Test(bucket, nobody_means_the_predecessor_of_an_acknowledged_bucket, .init = setup,
+     .fini = teardown) {
+  struct objects *o = &cluster->objects, *other = fake_cluster_gateway(cluster);
+  struct answer first = create(o, "b");
+  cr_assert_eq(delete (o, "b"), 0);
+  cr_assert_eq(lookup(other, "b", true).err, ERR_NO_SUCH_BUCKET);
+  struct answer again = create(o, "b");
+  for (int i = 0; i < 3; i++) {
+    cr_assert_eq(lookup(other, "b", true).err, 0, "it is believed from now on");
+    cr_assert_eq(delete (o, "b"), 0);
+    again = create(o, "b");
+    cr_assert_eq(again.err, 0);
+    struct answer seen = lookup(other, "b", i % 2);
+    cr_assert_eq(seen.err, 0);
+    cr_assert(id128_eq(&seen.info.uuid, &again.info.uuid));
+    cr_assert_eq(put(other, &seen.info, "k"), 0);
+    cr_assert_eq(remove_key(other, &seen.info, "k"), 0);
+  }
+  cr_assert(!id128_eq(&first.info.uuid, &again.info.uuid));
+  uint64_t now = env_now_ms(o->env);
+  cr_assert_eq(create(o, "never-before").err, 0);
+  cr_assert_lt(env_now_ms(o->env) - now, BUCKET_CACHE_FRESH_MS, "only a successor waits");
+}
+
 Test(bucket, a_bucket_with_an_object_is_not_deleted_nor_disturbed, .init = setup,
      .fini = teardown) {
   struct objects *o = &cluster->objects;
