@@ -275,6 +275,8 @@ class Cluster:
         return self
 
     def __exit__(self, kind, value, trace):
+        if kind is not None:
+            self.say_state()
         self.stop()
         if kind is not None:
             for h in self.hosts:
@@ -283,6 +285,16 @@ class Cluster:
         for h in self.hosts:  # a host that was to be killed anyway must not have ended by itself before
             said = [line for line in h.log_text().splitlines() if any(w in line for w in SANITIZER_WORDS)]
             assert not said, f"{h.id} says: {said[:3]}\n{h.log_text()[-4000:]}"
+
+    def say_state(self):
+        """What each host says of itself, for somebody who reads why a test failed."""
+        for h in self.hosts:
+            for path in ("/admin/v1/status", "/metrics"):
+                try:
+                    status, body = h.request_admin("GET", path, timeout=5)
+                    print(f"--- {h.id} {path}: {status}\n{body.decode(errors='replace')[-6000:]}", file=sys.stderr)
+                except OSError as e:
+                    print(f"--- {h.id} {path}: {e}", file=sys.stderr)
 
     # ---- a small S3 client ----
     def auth(self):
