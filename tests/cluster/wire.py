@@ -190,6 +190,13 @@ def running(shape="3 hosts", **extra):
     try:
         with Cluster(directory, **{**CLUSTERS[shape], **extra}) as cluster:
             yield cluster.start()
+            alive = [h for h in cluster.hosts if h.alive()]
+            cluster.stop()
+            ends = {h.id: h.process.returncode for h in alive}
+            assert not any(ends.values()), f"exit statuses {ends}"
+            for h in cluster.hosts:
+                found = re.search(r"(Sanitizer|runtime error:|Assertion ).*", h.log_text())
+                assert not found, f"{h.id}: {found.group()}"
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
