@@ -29,6 +29,8 @@ struct drive_identity {
   uint8_t map_digest[SHA256_LEN];
   uint8_t table_digest[SHA256_LEN];
   uint64_t boot_counter;
+  uint64_t boot_nonce; /* random for each boot, not stored: a restored snapshot counts the same
+                        * boots again */
 };
 
 struct drive_error {

@@ -111,6 +111,7 @@ static int sys_load(struct drive *d, struct store_txn *txn) {
   if (err < 0) return err == ERR_NOT_FOUND ? ERR_CORRUPT : err;
   if (v.len != 8) return ERR_CORRUPT;
   d->identity.boot_counter = load_be64(v.data) + 1;
+  d->identity.boot_nonce = d->store->ops->random(d->store) >> 1 | 1; /* fits JSON's integers */
   err = store_get(txn, STORE_SYS, slice_str(SYS_COUNTERS), &v);
   if (err < 0) return err == ERR_NOT_FOUND ? 0 : err;
   if (v.len != 24) return ERR_CORRUPT;

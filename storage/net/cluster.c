@@ -168,6 +168,7 @@ static int remember_drives(struct cluster *c, struct drive_error *e) {
     o->identity = *drive_identity_of(o->open);
     d->id = o->identity.drive_id;
     d->boot_counter = o->identity.boot_counter;
+    d->boot_nonce = o->identity.boot_nonce;
   }
   state_unlock(c->dir);
   if (err == 0) err = state_save(c->dir);

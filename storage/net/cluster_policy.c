@@ -41,6 +41,7 @@ static void policy_fill(struct hello_policy *p, struct hello *out) {
     out->drives[i].usable = !drive_failed(lanes_drive(o->lanes));
     out->drives[i].drive_id = o->identity.drive_id;
     out->drives[i].boot_counter = o->identity.boot_counter;
+    out->drives[i].boot_nonce = o->identity.boot_nonce;
   }
   state_unlock(c->dir);
 }
@@ -97,6 +98,12 @@ static int check_drive(struct cluster *c, struct state *s, int host, const struc
                   "snapshot",
                   name, (unsigned long long)d->boot_counter,
                   (unsigned long long)known->boot_counter);
+  if (d->boot_counter == known->boot_counter && known->boot_nonce &&
+      d->boot_nonce != known->boot_nonce)
+    return refuse(r,
+                  "drive %s comes with boot %llu for the second time: a restored snapshot counts "
+                  "the boots again that were lost with it",
+                  name, (unsigned long long)d->boot_counter);
   return 0;
 }
 
@@ -107,9 +114,12 @@ static void remember_hello(struct cluster *c, struct state *s, const struct hell
     if (!d->usable || id128_is_zero(&d->drive_id)) continue;
     struct state_drive *known = state_drive(s, c->map->drives[d->drive].name, true);
     if (!known) continue;
-    if (id128_eq(&known->id, &d->drive_id) && known->boot_counter == d->boot_counter) continue;
+    if (id128_eq(&known->id, &d->drive_id) && known->boot_counter == d->boot_counter &&
+        known->boot_nonce == d->boot_nonce)
+      continue;
     known->id = d->drive_id;
     known->boot_counter = d->boot_counter;
+    known->boot_nonce = d->boot_nonce;
     state_touch(c->dir);
   }
 }

@@ -16,6 +16,7 @@ void hello_put_drives(struct byte_writer *w, const struct hello *h) {
     put_u8(w, d->usable ? HELLO_FLAG_USABLE : 0);
     put_id(w, &d->drive_id);
     put_u64(w, d->boot_counter);
+    put_u64(w, d->boot_nonce);
   }
 }
 
@@ -30,6 +31,7 @@ int hello_get_drives(struct byte_reader *r, struct hello *ret_hello) {
     d->usable = flags & HELLO_FLAG_USABLE;
     d->drive_id = get_id(r);
     d->boot_counter = get_u64(r);
+    d->boot_nonce = get_u64(r);
     if (d->drive >= MAP_DRIVES_MAX || flags > HELLO_FLAG_USABLE) return ERR_PROTOCOL;
   }
   if (r->failed) return ERR_PROTOCOL;

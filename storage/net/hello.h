@@ -25,7 +25,7 @@ struct hello_drive {
   uint16_t drive; /* index in the map */
   bool usable;
   struct id128 drive_id;
-  uint64_t boot_counter;
+  uint64_t boot_counter, boot_nonce;
 };
 
 struct hello {

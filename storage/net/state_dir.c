@@ -113,6 +113,7 @@ static json_t *drive_to_json(const struct state_drive *d) {
   json_object_set_new(j, "name", json_text(d->name));
   put_id_unless_zero(j, "id", &d->id);
   json_object_set_new(j, "boot_counter", json_integer((json_int_t)d->boot_counter));
+  if (d->boot_nonce) json_object_set_new(j, "boot_nonce", json_integer((json_int_t)d->boot_nonce));
   if (d->failed[0]) json_object_set_new(j, "failed", json_text(d->failed));
   return j;
 }
@@ -159,6 +160,9 @@ static bool drive_from_json(const json_t *j, struct state *s) {
   free(name);
   if (!d || !json_is_integer(boot) || json_integer_value(boot) < 0) return false;
   d->boot_counter = (uint64_t)json_integer_value(boot);
+  const json_t *nonce = json_object_get(j, "boot_nonce");
+  if (nonce && (!json_is_integer(nonce) || json_integer_value(nonce) < 0)) return false;
+  d->boot_nonce = nonce ? (uint64_t)json_integer_value(nonce) : 0;
   if (failed) {
     char *text = json_text_get(failed);
     if (!text || !text[0]) {

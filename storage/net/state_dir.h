@@ -17,6 +17,7 @@ struct state_drive {
   char *name;                         /* stable name "host/drive" */
   struct id128 id;                    /* zero: not known yet */
   uint64_t boot_counter;              /* highest seen */
+  uint64_t boot_nonce;                /* of that boot; 0: not known */
   char failed[STATE_WORDS_BYTES_MAX]; /* own drives: why it is out of service; "" otherwise */
 };
 

@@ -519,6 +519,27 @@ Test(policy, a_boot_counter_that_goes_back_is_refused_also_after_a_restart) {
   policy_bed_close(&p);
 }
 
+/* A snapshot of the boot before, restored with the host's own memory of it, counts the lost boot
+ * once more: only the nonce tells them apart. Found by the simulator. */
+Test(policy, the_same_boot_twice_is_refused_also_after_a_restart) {
+  struct policy_bed p;
+  struct drive_error e = {""};
+  policy_bed_open(&p);
+  p.hello->drives[0].boot_nonce = 1234;
+  believes(&p, 2, p.hello);
+  believes(&p, 2, p.hello);
+  for (unsigned restarted = 0; restarted <= 1; restarted++) {
+    p.hello->drives[0].boot_nonce = 4321;
+    disbelieves(&p, 2, p.hello, "n2/d0 comes with boot 7 for the second time");
+    p.hello->drives[0].boot_nonce = 1234;
+    believes(&p, 2, p.hello);
+    node_close(&p.n);
+    cr_assert_eq(node_open(&p.bed, 1, &p.n, &e), 0, "%s", e.text);
+    p.policy = cluster_policy(p.n.cluster);
+  }
+  policy_bed_close(&p);
+}
+
 Test(policy, an_empty_host_is_welcome_until_all_are_formatted_and_it_was_met_with_drives) {
   struct policy_bed p;
   policy_bed_open(&p);
