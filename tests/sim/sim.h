@@ -125,6 +125,7 @@ struct sim_host {
   uint64_t incarnation;
   uint64_t paused_us; /* until then */
   int64_t skew_ms;
+  uint64_t nonce_seen[SIM_DRIVES_MAX];
   uint64_t boot_seen[SIM_DRIVES_MAX]; /* of the drives of its peers, and its own */
   struct sim_gateway *gateway;        /* NULL while down */
   struct sim_event restart;
@@ -337,7 +338,7 @@ struct sim {
   struct list gateways, sessions;
   unsigned gateway_count;
   struct bucket_info bucket;
-  uint64_t inline_max;
+  uint64_t inline_max, trash_delay_ms;
 
   double loss, dup, slow;
   uint64_t delay_us;

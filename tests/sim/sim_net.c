@@ -202,7 +202,7 @@ static void arrive_fire(struct sim_event *e) {
   struct sim *s = f->gw->sim;
   struct sim_host *to = f->drive->host;
   if (!to->up || to->incarnation != f->incarnation) {
-    if (to->up) conn_doom(conn_of(f));
+    if (to->up && f->session && conn_of(f)->session == f->session) conn_doom(conn_of(f));
     net_drop(f);
     return;
   }
@@ -402,14 +402,22 @@ void net_break(struct sim_conn *c) {
   session_end(c);
 }
 
-/* What cluster_policy.c checks in a hello: a boot counter that goes back is refused. */
+/* What cluster_policy.c checks in a hello: a boot counter that goes back, or counts the same boot
+ * twice. What happens then is an operator's doing: the drive is taken out. (Were the host only
+ * started again and again, its counter would catch up: see MUTANTS.md, gaps.) */
 static bool hello_ok(struct sim_host *at, struct sim_host *of) {
   struct sim *s = at->sim;
   for (unsigned i = 0; i < s->drive_count; i++) {
     struct sim_drive *d = &s->drives[i];
-    if (d->host != of || !d->drive) continue;
-    uint64_t boot = drive_identity_of(d->drive)->boot_counter;
-    if (boot < at->boot_seen[i] && !MUTANT(OLD_SNAPSHOT) && !MUTANT(AMNESIA)) return false;
+    if (d->host != of || !d->drive || MUTANT(OLD_SNAPSHOT) || MUTANT(AMNESIA)) continue;
+    const struct drive_identity *id = drive_identity_of(d->drive);
+    bool again = id->boot_counter == at->boot_seen[i] && at->nonce_seen[i] &&
+                 id->boot_nonce != at->nonce_seen[i];
+    if (id->boot_counter >= at->boot_seen[i] && !again) continue;
+    SIM_TRACE(s, "n%u refuses d%u, which is taken out", at->index, i);
+    d->out = true;
+    drive_shut(d);
+    return false;
   }
   return true;
 }
@@ -417,7 +425,9 @@ static bool hello_ok(struct sim_host *at, struct sim_host *of) {
 static void hello_remember(struct sim_host *at, struct sim_host *of) {
   for (unsigned i = 0; i < at->sim->drive_count; i++) {
     struct sim_drive *d = &at->sim->drives[i];
-    if (d->host == of && d->drive) at->boot_seen[i] = drive_identity_of(d->drive)->boot_counter;
+    if (d->host != of || !d->drive) continue;
+    at->boot_seen[i] = drive_identity_of(d->drive)->boot_counter;
+    at->nonce_seen[i] = drive_identity_of(d->drive)->boot_nonce;
   }
 }
 

@@ -285,6 +285,14 @@ static void disk_replace(struct sim_drive *d, struct disk *by) {
   d->disk = by;
 }
 
+/* Every host has met a boot that is not in it. What nobody has met nobody can miss. */
+static bool snapshot_is_old(const struct sim_drive *d) {
+  if (!d->snapshot || !d->may_break || d->out) return false;
+  for (unsigned i = 0; i < d->sim->host_count; i++)
+    if (d->sim->hosts[i].boot_seen[d->index] <= d->snapshot_boot) return false;
+  return true;
+}
+
 /* What happens to a disk while its host is down. */
 static void drive_after_crash(struct sim_drive *d) {
   struct sim *s = d->sim;
@@ -294,11 +302,11 @@ static void drive_after_crash(struct sim_drive *d) {
     drive_format_in(d);
   }
   /* An older state comes back; with it, half of the time, what the host itself remembered. */
-  if (d->snapshot && d->may_break && !d->out && d->boot >= d->snapshot_boot + 2) {
+  if (snapshot_is_old(d)) {
     SIM_TRACE(s, "d%u: a snapshot of boot %llu is restored", d->index,
               (unsigned long long)d->snapshot_boot);
     disk_replace(d, TAKE(d->snapshot));
-    if (sim_chance(s, 0.5)) d->host->boot_seen[d->index] = 0;
+    if (sim_chance(s, 0.5)) d->host->boot_seen[d->index] = d->host->nonce_seen[d->index] = 0;
     s->broken++;
   }
 }
@@ -306,7 +314,7 @@ static void drive_after_crash(struct sim_drive *d) {
 static void drive_start(struct sim_drive *d) {
   struct drive_options opt = {.inline_max_bytes = d->sim->inline_max,
                               .reserve_bytes = 1u << 20,
-                              .trash_delay_ms = 60000,
+                              .trash_delay_ms = d->sim->trash_delay_ms,
                               .wall_ms = node_wall_ms};
   struct drive_error error = {{0}};
   if (d->out) return;
@@ -330,6 +338,7 @@ static void drive_start(struct sim_drive *d) {
     return;
   }
   d->host->boot_seen[d->index] = d->boot;
+  d->host->nonce_seen[d->index] = drive_identity_of(d->drive)->boot_nonce;
   housekeep_soon(d);
 }
 

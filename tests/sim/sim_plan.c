@@ -10,6 +10,7 @@ static bool biased(const char *what) {
 }
 
 static void plan_network(struct sim *s) {
+  static const uint64_t trash_delays[] = {60000, 60000, 2000, 0};
   static const double losses[] = {0, 0, 0, 0.005, 0.03, 0.1};
   static const uint64_t delays[] = {200, 1000, 1000, 6000};
   s->loss = losses[sim_below(s, ARRAY_LEN(losses))];
@@ -17,6 +18,7 @@ static void plan_network(struct sim *s) {
   s->slow = sim_chance(s, 0.5) ? 0.15 : 0;
   s->delay_us = delays[sim_below(s, ARRAY_LEN(delays))];
   if (biased("contest")) s->delay_us = 6000;
+  s->trash_delay_ms = trash_delays[sim_below(s, ARRAY_LEN(trash_delays))];
   s->inline_max = sim_chance(s, 0.5) ? 16384 : 1024;
 }
 

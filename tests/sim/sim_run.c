@@ -126,14 +126,6 @@ static void calm_drive(struct sim_drive *d) {
   d->disk->full = false;
   d->disk->crash_in = 0;
   memset(d->disk->eio_in, 0, sizeof d->disk->eio_in);
-  /* Its peers will never speak to it again: an operator takes it out. */
-  for (unsigned i = 0; i < d->sim->host_count && d->drive; i++) {
-    if (d->boot >= d->sim->hosts[i].boot_seen[d->index] || MUTANT(OLD_SNAPSHOT) || MUTANT(AMNESIA))
-      continue;
-    SIM_TRACE(d->sim, "d%u is taken out: its peers refuse it", d->index);
-    d->out = true;
-    drive_shut(d);
-  }
 }
 
 static void calm_down(struct sim *s) {
