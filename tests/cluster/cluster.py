@@ -95,6 +95,7 @@ class Host:
 
     def start(self, extra_env=None):
         env = {k: v for k, v in os.environ.items() if not k.startswith("KOFN_") or k.startswith("KOFN_TEST_")}
+        env.setdefault("TSAN_OPTIONS", f"suppressions={pathlib.Path(__file__).with_name('tsan.supp')}")
         env.update(extra_env or {})
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env,

@@ -159,6 +159,8 @@ def main():
     try:
         with Cluster(base, hosts=7, pool="4+2") as c:
             c.start()
+            for h in c.hosts:
+                c.wait_sight(h, c.hosts)
             c.make_bucket(BUCKET)
             run(c)
     finally:
