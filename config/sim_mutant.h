@@ -33,6 +33,7 @@ enum sim_mutant {
   MUTANT_TRASH_NAMED,            /* a chunk goes with the first of the rows that name it */
   MUTANT_LIST_FLAGS_ONLY,        /* LIST shows what is flagged, whatever may be chosen above it */
   MUTANT_PROMISE_FORGOTTEN,      /* the promise is not stored */
+  MUTANT_BUCKET_UNCHECKED,       /* a drive accepts rows of a bucket that is being deleted */
   /* of the simulated machines, not of the code */
   MUTANT_AMNESIA,      /* a drive that lost everything votes again at once */
   MUTANT_DISK_LIES,    /* a crash takes acknowledged rows away */

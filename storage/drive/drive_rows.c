@@ -109,7 +109,7 @@ int bucket_check(struct store_txn *txn, const struct id128 *bucket) {
   if (err == ERR_NOT_FOUND) return 0;
   if (err < 0) return err;
   if (v.len != 17) return ERR_CORRUPT;
-  return v.data[0] == BUCKET_ACTIVE ? 0 : ERR_BUCKET_DELETING;
+  return v.data[0] == BUCKET_ACTIVE || MUTANT(BUCKET_UNCHECKED) ? 0 : ERR_BUCKET_DELETING;
 }
 
 /* ---- READ ---- */

@@ -211,7 +211,7 @@ struct sim_flight {
 
 /* ---- operations ---- */
 
-enum op_kind { OP_PUT, OP_DELETE, OP_GET, OP_HEAD, OP_LIST, OP_KINDS };
+enum op_kind { OP_PUT, OP_DELETE, OP_GET, OP_HEAD, OP_LIST, OP_RMBUCKET, OP_KINDS };
 enum op_cond { COND_NONE, COND_ABSENT, COND_MATCH, COND_ANY };
 enum op_outcome { OUT_NOTHING, OUT_MAYBE, OUT_OK, OUT_FALSE, OUT_MISSING };
 
@@ -338,6 +338,10 @@ struct sim {
   struct list gateways, sessions;
   unsigned gateway_count;
   struct bucket_info bucket;
+  /* In some seeds the bucket is a real one, and is deleted while others write into it. */
+  bool bucket_real, bucket_touched;
+  uint64_t bucket_gone; /* the stamp of the first delete that was acknowledged */
+  struct sim_event bucket_event;
   uint64_t inline_max, trash_delay_ms;
 
   double loss, dup, slow;

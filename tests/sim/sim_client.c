@@ -2,7 +2,7 @@
  * compared with what was written; and the entries they leave in the histories. See sim.h. */
 #include "tests/sim/sim.h"
 
-static const char *const names[] = {"PUT", "DELETE", "GET", "HEAD", "LIST"};
+static const char *const names[] = {"PUT", "DELETE", "GET", "HEAD", "LIST", "RMBUCKET"};
 
 const char *op_name(enum op_kind kind) {
   return kind < OP_KINDS ? names[kind] : "?";
@@ -166,6 +166,8 @@ static void put_done(void *arg, const struct object_put_result *r) {
     if (r->err == 0) s->acked++;
     if (r->err == 0 && op->kind == OP_PUT && r->size != s->values[op->value].size)
       sim_fail(s, "op%u: PUT acknowledged with size %llu", op->id, (unsigned long long)r->size);
+    if (r->err == 0 && op->kind == OP_PUT && s->bucket_gone && op->inv > s->bucket_gone)
+      sim_fail(s, "op%u: a PUT is acknowledged in a bucket that was deleted before", op->id);
     if (r->err == ERR_PRECONDITION && op->hist->cond == COND_NONE)
       sim_fail(s, "op%u: a PUT without conditions got 412", op->id);
   }
@@ -304,11 +306,27 @@ static void list_done(void *arg, const struct object_list_result *r) {
   op_end(op, r->err);
 }
 
+/* ---- DELETE of the bucket: all of its keys were seen to be absent ---- */
+
+static void bucket_removed(void *arg, int err, const struct bucket_info *info) {
+  struct sim_op *op = arg;
+  struct sim *s = op->sim;
+  (void)info;
+  for (unsigned k = 0; k < s->key_count && err == 0; k++) saw(op, k, 0);
+  if (err == 0 && !op->dead && !s->bucket_gone) s->bucket_gone = ++s->stamp;
+  op_end(op, err);
+}
+
 /* ---- starting, ending ---- */
 
 static void read_start(struct sim_op *op) {
   static const struct object_get_ops ops = {.found = get_found, .done = get_done};
   struct sim *s = op->sim;
+  if (op->kind == OP_RMBUCKET) {
+    s->bucket_touched = true;
+    bucket_delete(&op->gw->o, slice_str(s->bucket.name), bucket_removed, op);
+    return;
+  }
   if (op->kind == OP_LIST) {
     struct object_list_args args = {.bucket = &s->bucket, .limit = op->list_limit};
     SIM_CHECK(object_list_start(&op->gw->o, &args, list_done, op, &op->list) == 0);

@@ -65,6 +65,7 @@ static const struct {
     M(TRASH_NAMED, "trash_named", "crash", "a chunk goes with the first row that named it"),
     M(LIST_FLAGS_ONLY, "list_flags_only", "", "LIST believes flags alone"),
     M(PROMISE_FORGOTTEN, "promise_forgotten", "race", "promises are not stored"),
+    M(BUCKET_UNCHECKED, "bucket_unchecked", "bucket", "drives accept rows of a DELETING bucket"),
     M(AMNESIA, "amnesia", "crash", "a drive that lost everything votes at once"),
     M(DISK_LIES, "disk_lies", "crash", "a crash takes acknowledged rows away"),
     M(OLD_SNAPSHOT, "old_snapshot", "snapshot", "a restored snapshot votes"),

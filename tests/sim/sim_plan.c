@@ -63,6 +63,10 @@ static void plan_condition(struct sim *s, struct sim_op *op) {
 static void op_fire(struct sim_event *e) {
   struct sim_op *op = container_of(e, struct sim_op, start);
   struct sim *s = op->sim;
+  if (op->kind == OP_RMBUCKET && !s->bucket_real) {
+    op->ended = true;
+    return;
+  }
   /* If-Match on the newest values known by now. */
   client_start(op, &s->hosts[sim_below(s, s->host_count)]);
 }
@@ -71,8 +75,9 @@ static void plan_op(struct sim *s, uint64_t at_us) {
   static const enum op_kind usual[] = {OP_PUT, OP_PUT,  OP_PUT,  OP_GET,    OP_GET,
                                        OP_GET, OP_HEAD, OP_LIST, OP_DELETE, OP_PUT};
   static const enum op_kind deleting[] = {OP_PUT, OP_DELETE, OP_DELETE, OP_GET, OP_HEAD, OP_PUT};
-  enum op_kind kind = biased("delete") ? deleting[sim_below(s, ARRAY_LEN(deleting))]
-                                       : usual[sim_below(s, ARRAY_LEN(usual))];
+  enum op_kind kind = biased("delete") || biased("bucket")
+                          ? deleting[sim_below(s, ARRAY_LEN(deleting))]
+                          : usual[sim_below(s, ARRAY_LEN(usual))];
   struct sim_op *op = client_op(s, kind, (unsigned)sim_below(s, s->key_count));
   if (!op) return;
   if (kind == OP_PUT) {
@@ -89,6 +94,30 @@ static void plan_op(struct sim *s, uint64_t at_us) {
   op->range = sim_chance(s, 0.3);
   if (kind == OP_LIST && sim_chance(s, 0.3)) op->list_limit = 1;
   sim_after(s, &op->start, NULL, at_us - s->now_us, op_fire);
+}
+
+static void bucket_made(void *arg, int err, const struct bucket_info *info) {
+  struct sim *s = arg;
+  if (err < 0 || s->ops[0]->running || s->stamp > 0) return; /* the operations have begun */
+  s->bucket = *info;
+  s->bucket_real = true;
+}
+
+static void bucket_fire(struct sim_event *e) {
+  struct sim *s = container_of(e, struct sim, bucket_event);
+  struct sim_gateway *gw = s->hosts[0].gateway;
+  if (gw)
+    bucket_create(&gw->o, slice_str("bucket"), s->bucket.pool, slice_str("me"), bucket_made, s);
+}
+
+/* A bucket that comes from its register, and a few who try to delete it. */
+static void plan_bucket(struct sim *s, const uint64_t *bursts, unsigned burst_count) {
+  sim_after(s, &s->bucket_event, NULL, 600 * SIM_MS, bucket_fire);
+  for (unsigned i = (unsigned)sim_between(s, 1, 4); i > 0; i--) {
+    struct sim_op *op = client_op(s, OP_RMBUCKET, 0);
+    uint64_t at = bursts[sim_below(s, burst_count)] + sim_below(s, 60 * SIM_MS);
+    if (op) sim_after(s, &op->start, NULL, at - s->now_us, op_fire);
+  }
 }
 
 /* ---- faults ---- */
@@ -296,5 +325,6 @@ void plan_seed(struct sim *s) {
   if (sim_chance(s, 0.4) || biased("clock"))
     for (unsigned i = 0; i < s->host_count; i++) s->hosts[i].skew_ms = plan_skew(s);
   plan_faults(s, bursts, burst_count);
+  if (sim_chance(s, 0.15) || biased("bucket")) plan_bucket(s, bursts, burst_count);
   if (biased("snapshot")) plan_restore(s, bursts, burst_count);
 }
