@@ -17,6 +17,15 @@
 #define ADMIN_TIMEOUT_S 30
 #define ADMIN_PATH_BYTES_MAX 8192
 
+/* An address that cannot be one is the command line's fault, not the network's. */
+static bool admin_address_ok(const char *command, const char *address) {
+  char host[256];
+  uint16_t port;
+  if (settings_parse_address(address, host, &port) == 0 && port != 0) return true;
+  cmd_misused(command, "`%s` is not an admin address such as " ADMIN_DEFAULT, address);
+  return false;
+}
+
 static int admin_connect(const char *address) {
   char host[256], service[8];
   uint16_t port;
@@ -184,7 +193,9 @@ int cmd_status(int argc, char **argv) {
   bool json = take_json(&argc, argv);
   if (argc > 2 || (argc == 2 && argv[1][0] == '-'))
     return cmd_misused("status", "wants one admin address at most");
-  json_t *doc = admin_get(argc == 2 ? argv[1] : ADMIN_DEFAULT, "/admin/v1/status");
+  const char *address = argc == 2 ? argv[1] : ADMIN_DEFAULT;
+  if (!admin_address_ok("status", address)) return CMD_REFUSED;
+  json_t *doc = admin_get(address, "/admin/v1/status");
   if (!doc) return CMD_FAILED;
   if (json)
     print_json(doc);
@@ -199,7 +210,9 @@ int cmd_ready(int argc, char **argv) {
   if (argc < 2 || argc > 3 || (strcmp(argv[1], "read") != 0 && strcmp(argv[1], "write") != 0))
     return cmd_misused("ready", "wants read or write, and one admin address at most");
   snprintf(path, sizeof path, "/health/ready?for=%s", argv[1]);
-  int status = admin_ask(argc == 3 ? argv[2] : ADMIN_DEFAULT, path, &text, &body);
+  const char *address = argc == 3 ? argv[2] : ADMIN_DEFAULT;
+  if (!admin_address_ok("ready", address)) return CMD_REFUSED;
+  int status = admin_ask(address, path, &text, &body);
   if (status < 0) return CMD_FAILED;
   json_t *doc = json_loads(body, 0, NULL);
   printf("%s\n", text_of(doc, status == 200 ? "status" : "error"));
@@ -229,7 +242,9 @@ int cmd_heal(int argc, char **argv) {
   bool json = take_json(&argc, argv);
   if (argc < 2 || argc > 3 || strcmp(argv[1], "list") != 0)
     return cmd_misused("heal", "wants `list`");
-  json_t *doc = admin_get(argc == 3 ? argv[2] : ADMIN_DEFAULT, "/admin/v1/heal");
+  const char *address = argc == 3 ? argv[2] : ADMIN_DEFAULT;
+  if (!admin_address_ok("heal", address)) return CMD_REFUSED;
+  json_t *doc = admin_get(address, "/admin/v1/heal");
   if (!doc) return CMD_FAILED;
   if (json)
     print_json(doc);
@@ -280,7 +295,9 @@ int cmd_where(int argc, char **argv) {
   if (fits) memcpy(path + strlen(path), "&key=", sizeof "&key=");
   if (!fits || !path_append(path, sizeof path, argv[2]))
     return cmd_misused("where", "the key is too long");
-  json_t *doc = admin_get(argc == 4 ? argv[3] : ADMIN_DEFAULT, path);
+  const char *address = argc == 4 ? argv[3] : ADMIN_DEFAULT;
+  if (!admin_address_ok("where", address)) return CMD_REFUSED;
+  json_t *doc = admin_get(address, path);
   if (!doc) return CMD_FAILED;
   if (json)
     print_json(doc);
