@@ -12,7 +12,7 @@
 
 #define SUSPECT_AFTER_MS 1000
 #define LOCAL_OPS_KEPT_MAX 64
-#define LATENCY_SMOOTHING 8 /* a new sample weighs 1/8 */
+#define LATENCY_LATE_MS 25
 
 struct peer_local {
   struct peer peer;
@@ -82,15 +82,17 @@ static void refuse(struct peer_local *p, struct peer_call *call, int err) {
 static void latency_note(struct peer_local *p, const struct local_op *op) {
   uint8_t verb = op->call->req.verb;
   if (verb != PEER_READ && verb != PEER_FETCH) return;
-  uint64_t us = (uv_hrtime() - op->started_ns) / 1000;
-  uint32_t sample = us > UINT32_MAX ? UINT32_MAX : us == 0 ? 1 : (uint32_t)us;
-  int64_t last = p->peer.latency_us;
-  if (last == 0) {
-    p->peer.latency_us = sample;
-    return;
-  }
-  int64_t next = last + ((int64_t)sample - last) / LATENCY_SMOOTHING;
-  p->peer.latency_us = next < 1 ? 1 : (uint32_t)next;
+  uint64_t now = uv_hrtime();
+  peer_latency_note(&p->peer, (now - op->started_ns) / 1000, now / 1000000);
+}
+
+/* A read that is late tells of its drive before it is answered. */
+static void latency_look(struct peer_local *p, uint64_t now) {
+  if (list_empty(&p->outstanding)) return;
+  const struct peer_call *oldest = container_of(p->outstanding.next, struct peer_call, link);
+  if (oldest->req.verb != PEER_READ && oldest->req.verb != PEER_FETCH) return;
+  uint64_t silent = now - MIN(silent_since_ms(p), now);
+  if (silent >= LATENCY_LATE_MS) peer_latency_waits(&p->peer, silent * 1000, now);
 }
 
 static void op_recycle(struct peer_local *p, struct local_op *op) {
@@ -153,6 +155,7 @@ static void peer_local_send(struct peer *peer, struct peer_call *call) {
       .call = call,
       .started_ns = uv_hrtime(),
   };
+  latency_look(p, call->started_ms);
   list_push_back(&p->outstanding, &call->link);
   suspect_arm(p);
   lanes_submit(p->lanes, &op->job);

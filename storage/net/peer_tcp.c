@@ -126,12 +126,8 @@ struct flight *flight_find(struct peer_host *h, uint32_t stream) {
 static void note_latency(struct flight *f) {
   uint8_t verb = f->call->req.verb;
   if (verb != PEER_READ && verb != PEER_FETCH) return;
-  struct peer *peer = f->call->peer;
-  uint64_t us = MIN((uv_hrtime() - f->started_ns) / 1000, (uint64_t)UINT32_MAX);
-  if (peer->latency_us == 0)
-    peer->latency_us = (uint32_t)MAX(us, (uint64_t)1);
-  else
-    peer->latency_us = (uint32_t)(((uint64_t)peer->latency_us * 7 + us) / 8);
+  uint64_t now = uv_hrtime();
+  peer_latency_note(f->call->peer, (now - f->started_ns) / 1000, now / 1000000);
 }
 
 void flight_end(struct flight *f, int err) {
@@ -258,10 +254,10 @@ static void tcp_send(struct peer *peer, struct peer_call *call) {
 }
 
 static void tcp_cancel(struct peer *peer, struct peer_call *call) {
-  (void)peer;
   if (call->state != CALL_FLYING) return;
   struct flight *f = call->priv[0];
-  if (!f->ended) flight_abandon(f, ERR_CANCELLED);
+  if (f->ended) return;
+  flight_abandon(f, ERR_CANCELLED);
 }
 
 static const struct peer_ops tcp_ops = {tcp_send, tcp_cancel};

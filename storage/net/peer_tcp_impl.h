@@ -30,6 +30,7 @@ struct drive_peer {
   struct peer_host *host;
   bool usable;          /* as the remote host told last */
   uint64_t answered_ms; /* the last sign of life of this drive */
+  bool suspect_by_ping; /* suspect with nothing asked of it: its host is silent */
 };
 
 /* A call or a control between its send and its end. It ends when the result is known *and* libuv

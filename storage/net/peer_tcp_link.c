@@ -222,6 +222,25 @@ static void tick_activity(struct peer_host *h, uint64_t now) {
   if (h->rx) drive_peer_of(h->rx->call->peer)->answered_ms = s->last_rx_ms;
 }
 
+/* A read that is late tells of its drive before it is answered. */
+static void tick_latency(const struct flight *f, uint64_t now) {
+  uint8_t verb = f->call->req.verb;
+  if (f->ended || (verb != PEER_READ && verb != PEER_FETCH)) return;
+  if (now - f->started_ms < PEER_TICK_BUSY_MS) return;
+  peer_latency_waits(f->call->peer, (now - f->started_ms) * 1000, now);
+}
+
+/* A host that does not answer a PING is silent for all its drives: nobody need find that out with a
+ * call of his own. */
+static void tick_silence(struct peer_host *h, uint64_t now) {
+  if (!h->ping_out || now - MAX(h->active_ms, h->ping_ms) < PEER_SUSPECT_MS) return;
+  for (unsigned i = 0; i < h->drive_count; i++) {
+    struct drive_peer *d = &h->drives[i];
+    if (d->peer.suspect) continue;
+    d->peer.suspect = d->suspect_by_ping = true;
+  }
+}
+
 /* Ends calls that are late, marks drives that are silent. True where the whole host has been silent
  * for the time that a call may take. */
 static bool tick_flights(struct peer_host *h, uint64_t now) {
@@ -233,7 +252,11 @@ static bool tick_flights(struct peer_host *h, uint64_t now) {
       silent = true;
     if (f->call) {
       struct drive_peer *d = drive_peer_of(f->call->peer);
-      if (now - MAX(f->started_ms, d->answered_ms) >= PEER_SUSPECT_MS) d->peer.suspect = true;
+      if (now - MAX(f->started_ms, d->answered_ms) >= PEER_SUSPECT_MS) {
+        d->peer.suspect = true;
+        d->suspect_by_ping = false;
+      }
+      tick_latency(f, now);
     }
     if (!f->ended && now - f->started_ms >= f->timeout_ms) flight_timeout(f);
   }
@@ -261,6 +284,7 @@ void tick_fired(uv_timer_t *timer) {
   if (peer_host_connected(h)) {
     tick_activity(h, now);
     bool silent = tick_flights(h, now);
+    tick_silence(h, now);
     if (h->ping_out && now - MAX(h->active_ms, h->ping_ms) >= PEER_PING_SILENCE_MS) silent = true;
     if (silent)
       link_drop(h, "it has been silent for too long");

@@ -17,6 +17,7 @@ static void note_answer(struct flight *f) {
   struct drive_peer *d = drive_peer_of(f->call->peer);
   d->answered_ms = uv_now(f->host->loop);
   d->peer.suspect = false;
+  d->suspect_by_ping = false;
 }
 
 /* Body and plain fields into the call. */
@@ -114,6 +115,10 @@ static int rx_pong(struct stream *s, struct slice meta) {
   struct byte_reader r = byte_reader_of(meta);
   int err = hello_get_drives(&r, now);
   h->ping_out = false;
+  for (unsigned i = 0; i < h->drive_count; i++) { /* only the host's silence spoke against these */
+    struct drive_peer *d = &h->drives[i];
+    if (d->suspect_by_ping) d->peer.suspect = d->suspect_by_ping = false;
+  }
   if (err == 0) link_take_drives(h, now);
   free(now);
   return err < 0 ? stream_complain(s, "a malformed PONG") : 0;

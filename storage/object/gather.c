@@ -145,10 +145,10 @@ void gather_close(struct gather *g) {
 
 uint32_t gather_pick(const struct key_place *place, unsigned count, uint32_t among) {
   uint32_t picked = 0;
-  for (unsigned rank = 0; rank < 3; rank++)
+  for (unsigned rank = 0; rank < 4; rank++)
     for (unsigned i = 0; i < place->n && count > 0; i++) {
       const struct peer *peer = place->peers[i];
-      unsigned is = !peer->up ? 2 : peer->suspect;
+      unsigned is = !peer->up ? 3 : peer->suspect ? 2 : place->slow >> i & 1;
       if (is != rank || !(among >> i & 1)) continue;
       picked |= 1u << i;
       count--;

@@ -62,8 +62,8 @@ static inline bool gather_done(const struct gather *g) {
  * all that was borrowed from them, are gone. NULL is allowed; may be called inside step. */
 void gather_close(struct gather *g);
 
-/* `count` slots out of `among`, those that answer first: up, then suspect, then down; in slot
- * order. */
+/* `count` slots out of `among`, those that answer first: up, then slow, then suspect, then down;
+ * in slot order. */
 uint32_t gather_pick(const struct key_place *place, unsigned count, uint32_t among);
 static inline uint32_t gather_all(const struct key_place *place) {
   return place->n >= 32 ? UINT32_MAX : (1u << place->n) - 1;

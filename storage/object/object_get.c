@@ -121,7 +121,8 @@ static void get_step(void *arg, struct gather *g);
 
 static uint32_t get_hedge_ms(const struct object_get *get, uint32_t ask) {
   uint32_t us = 0;
-  slots_foreach(i, ask) us = MAX(us, get->place.peers[i]->latency_us);
+  uint32_t quick = ask & ~get->place.slow; /* a slow one is not waited for longer */
+  slots_foreach(i, quick ? quick : ask) us = MAX(us, get->place.peers[i]->latency_us);
   uint64_t ms = (uint64_t)us * GET_HEDGE_LATENCY_TIMES / 1000;
   return (uint32_t)MAX(GATHER_HEDGE_MS, MIN(ms, GET_HEDGE_MS_MAX));
 }

@@ -27,6 +27,11 @@ void objects_close(struct objects *o) {
 }
 
 /* Saturates: a poisoned stamp must not wrap round to the oldest. Drives refuse it (ERR_CLOCK). */
+/* A drive is slow where its reads take so many times those of the fastest, and not less than this.
+ */
+#define SLOW_LATENCY_TIMES 4
+#define SLOW_LATENCY_US_MIN 10000
+
 static uint64_t hlc_after(uint64_t hlc) {
   return hlc == UINT64_MAX ? hlc : hlc + 1;
 }
@@ -54,6 +59,19 @@ void objects_saw(struct objects *o, const struct version *seen) {
   if (!is_far_ahead(o, seen->hlc)) version_raise(&o->hlc_last, seen);
 }
 
+/* A stopped or ailing host must not cost every read a hedge. */
+static uint32_t place_slow(const struct key_place *place, uint64_t now_ms) {
+  uint32_t us[MAP_SLOTS_MAX], fastest = UINT32_MAX, slow = 0;
+  for (unsigned i = 0; i < place->n; i++) {
+    us[i] = place->peers[i]->up ? peer_latency_us(place->peers[i], now_ms) : 0;
+    if (us[i]) fastest = MIN(fastest, us[i]);
+  }
+  uint64_t limit = MAX((uint64_t)fastest * SLOW_LATENCY_TIMES, (uint64_t)SLOW_LATENCY_US_MIN);
+  for (unsigned i = 0; i < place->n; i++)
+    if (us[i] > limit) slow |= 1u << i;
+  return slow;
+}
+
 struct key_place objects_place(struct objects *o, unsigned pool, const struct id128 *bucket,
                                struct slice key) {
   assert(pool < o->map->pool_count);
@@ -64,6 +82,7 @@ struct key_place objects_place(struct objects *o, unsigned pool, const struct id
   const uint16_t *slots = placement_slots(o->placement, pool, place.partition);
   if (MUTANT(W_IS_K)) place.w = place.d;
   for (unsigned i = 0; i < place.n; i++) place.peers[i] = o->peers[slots[i]];
+  place.slow = place_slow(&place, env_now_ms(o->env));
   return place;
 }
 

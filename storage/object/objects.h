@@ -70,6 +70,7 @@ void objects_saw(struct objects *o, const struct version *seen);
 struct key_place {
   unsigned pool, partition;
   unsigned n, d, w, r;
+  uint32_t slow; /* slots that answer reads much later than the others: asked last */
   struct id128 bucket;
   struct peer *peers[MAP_SLOTS_MAX]; /* by slot */
 };

@@ -13,6 +13,7 @@
 #define ROWS_MORE 1u
 #define ROWS_INLINE 2u
 #define ROW_CHOSEN 1u
+#define LATENCY_SMOOTHING 8 /* a new sample weighs 1/8 */
 #define LIST_HEADER_BYTES 5
 #define ENTRY_MORE 1u
 #define ENTRY_SKIPPED 2u
@@ -32,6 +33,26 @@ void peer_cancel(struct peer_call *call) {
 void peer_call_release(struct peer_call *call) {
   free(TAKE(call->reply.body));
   call->reply.body_len = 0;
+}
+
+void peer_latency_note(struct peer *peer, uint64_t us, uint64_t now_ms) {
+  us = MIN(MAX(us, (uint64_t)1), (uint64_t)UINT32_MAX);
+  uint64_t last = peer_latency_us(peer, now_ms);
+  if (last) us = (last * (LATENCY_SMOOTHING - 1) + us) / LATENCY_SMOOTHING;
+  peer->latency_us = (uint32_t)MAX(us, (uint64_t)1);
+  peer->latency_ms = now_ms;
+}
+
+void peer_latency_waits(struct peer *peer, uint64_t us, uint64_t now_ms) {
+  us = MIN(us, (uint64_t)UINT32_MAX);
+  if (us <= peer_latency_us(peer, now_ms)) return;
+  peer->latency_us = (uint32_t)us;
+  peer->latency_ms = now_ms;
+}
+
+uint32_t peer_latency_us(const struct peer *peer, uint64_t now_ms) {
+  uint64_t halvings = (now_ms - MIN(peer->latency_ms, now_ms)) / PEER_LATENCY_HALF_MS;
+  return halvings < 32 ? peer->latency_us >> halvings : 0;
 }
 
 static void put_version(struct byte_writer *w, const struct version *v) {

@@ -20,6 +20,7 @@
 #define PEER_BODY_BYTES_MAX (4u << 20)    /* encoded reply body */
 #define PEER_ROWS_MAX 8                   /* rows of one key in a reply */
 #define PEER_LIST_ENTRIES_MAX 1000
+#define PEER_LATENCY_HALF_MS 2000
 
 enum peer_verb {
   PEER_READ = 1, /* bucket, key -> body: struct peer_rows. PEER_WANT_INLINE: with the newest row's
@@ -119,7 +120,8 @@ struct peer {
   bool local;
   bool up;      /* a hint: false where a send would fail at once (not connected, failed drive) */
   bool suspect; /* silent for 1 s with a call outstanding; cleared when it answers anything */
-  uint32_t latency_us; /* smoothed time of a READ or FETCH; 0 unknown */
+  uint32_t latency_us; /* smoothed time of a READ or FETCH; 0 unknown; see peer_latency_us */
+  uint64_t latency_ms; /* env_now_ms of its last sample */
 };
 
 /* The loop's own; the admin page of another loop looks at `up`. */
@@ -132,6 +134,13 @@ void peer_send(struct peer *peer, struct peer_call *call);
 void peer_cancel(struct peer_call *call);
 /* Frees reply.body. Safe twice. */
 void peer_call_release(struct peer_call *call);
+
+/* For peers: a READ or FETCH was answered after `us`; one is still waited for after `us`. */
+void peer_latency_note(struct peer *peer, uint64_t us, uint64_t now_ms);
+void peer_latency_waits(struct peer *peer, uint64_t us, uint64_t now_ms);
+/* What is known of it now: it halves every PEER_LATENCY_HALF_MS, so that a peer that was avoided
+ * because it was slow is tried again. 0: unknown. */
+uint32_t peer_latency_us(const struct peer *peer, uint64_t now_ms);
 
 /* Bodies. Encoders are used by drives, decoders by the object layer; decoded views borrow from the
  * body. */

@@ -17,6 +17,7 @@
 #include "storage/object/stripe_load.h"
 
 #define HEDGE_MS_MIN 50
+#define HEDGE_MS_MAX 1000
 #define HEDGE_LATENCY_TIMES 4
 #define CANCEL_WAIT_MS 50 /* for a cancelled call to come back */
 #define GIVE_UP_MS 1000   /* beyond the peers' own deadline, which a stuck lane does not keep */
@@ -133,13 +134,13 @@ static int slot_rank(const struct stripe_reader *r, const struct stripe_load *l,
   if (stripe_load_unit_count(l, slot) == 0) return -1; /* no bytes in this window */
   if (r->inline_bytes[slot]) return 0;
   int rank = r->healthy & bit ? 1 : 2;
-  if (peer->suspect || r->slow & bit) rank += 2;
+  if (peer->suspect || (r->slow | r->place.slow) & bit) rank += 2;
   if (r->lost & bit) rank += 4;
   if (r->bad & bit) rank += 8;
   if (!peer->up) rank += 16;
   return rank;
 }
-#define SLOT_RANK_GOOD 2 /* up, not suspect, not known to be bad */
+#define SLOT_RANK_GOOD 2 /* up, not suspect, not slow, not known to be bad */
 
 /* The next source: best rank, then wanted, then fastest. -1: none is left. */
 static int slot_best(const struct stripe_reader *r, const struct stripe_load *l) {
@@ -162,7 +163,8 @@ static int slot_best(const struct stripe_reader *r, const struct stripe_load *l)
 }
 
 static uint64_t hedge_after_ms(const struct peer *peer) {
-  return MAX(HEDGE_MS_MIN, (uint64_t)peer->latency_us * HEDGE_LATENCY_TIMES / 1000);
+  uint64_t ms = (uint64_t)peer->latency_us * HEDGE_LATENCY_TIMES / 1000;
+  return MIN(MAX(HEDGE_MS_MIN, ms), HEDGE_MS_MAX);
 }
 
 /* When the window is given up, whatever is still pending. */

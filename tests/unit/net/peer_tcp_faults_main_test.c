@@ -216,6 +216,23 @@ static void test_stopped_peer(void) {
   raw_node_stop(&n);
 }
 
+static void test_silent_and_unasked(void) {
+  TEST("a host that answers no PING is suspect before anybody asks it anything");
+  static struct raw_node n;
+  static struct client c;
+  raw_node_start(&n, act_no_reads);
+  client_open(&c, n.address, "s3cret");
+  run_connected(&c, true);
+  struct peer *peer = peer_host_drive(c.host, 2);
+  CHECK(!peer->suspect);
+  for (uint64_t end = uv_hrtime() + WAIT_NS; !peer->suspect; client_turn(&c))
+    CHECK(uv_hrtime() < end);
+  CHECK(peer->up && peer_host_connected(c.host));
+  __atomic_store_n(&n.go, true, __ATOMIC_SEQ_CST);
+  client_close(&c);
+  raw_node_stop(&n);
+}
+
 /* What the raw host sends in answer to the first request. */
 static enum bad_answer {
   BAD_GARBAGE,
@@ -321,6 +338,7 @@ int main(void) {
   test_cancel_in_bulk(false);
   test_cancel_in_bulk(true);
   test_stopped_peer();
+  test_silent_and_unasked();
   test_bad_answers();
   test_close_while_connecting();
   printf("all passed\n");

@@ -138,6 +138,32 @@ Test(gather, pick_prefers_who_answers, .init = setup, .fini = teardown) {
   place.peers[1]->up = true;
 }
 
+static void latencies(uint64_t now_ms, const uint32_t us[6]) {
+  for (unsigned i = 0; i < 6; i++) {
+    place.peers[i]->latency_us = us[i];
+    place.peers[i]->latency_ms = now_ms;
+  }
+}
+
+Test(gather, a_slow_drive_is_asked_behind_the_others, .init = setup, .fini = teardown) {
+  uint64_t now = env_now_ms(cluster->objects.env);
+  latencies(now, (const uint32_t[]){1000, 90000, 3000, 2000, 1000, 11000});
+  place = fake_place(cluster, key);
+  cr_assert_eq(place.slow, 2u | 32u);
+  cr_assert_eq(gather_pick(&place, 4, ALL), 1 | 4 | 8 | 16);
+  place.peers[0]->suspect = true;
+  cr_assert_eq(gather_pick(&place, 5, ALL), ALL & ~1u, "before the one that is silent");
+  place.peers[0]->suspect = false;
+  /* All alike, or all quick enough: nobody is slow. */
+  latencies(now, (const uint32_t[]){50000, 90000, 60000, 150000, 50000, 50000});
+  cr_assert_eq(fake_place(cluster, key).slow, 0);
+  latencies(now, (const uint32_t[]){10, 20, 9999, 0, 10, 10});
+  cr_assert_eq(fake_place(cluster, key).slow, 0);
+  latencies(now, (const uint32_t[]){0, 90000, 0, 0, 0, 0});
+  cr_assert_eq(fake_place(cluster, key).slow, 0, "nothing is known of the others");
+  latencies(now, (const uint32_t[6]){0});
+}
+
 /* PROTOCOL.md 2: above the clock, above everything seen, and never equal. */
 Test(gather, minted_versions_rise_while_the_clock_is_set_back_a_little, .init = setup,
      .fini = teardown) {

@@ -200,3 +200,22 @@ Test(peer, send_starts_with_a_clean_reply_and_release_is_safe_twice) {
   peer_call_release(&call);
   cr_assert(!call.reply.body && call.reply.body_len == 0);
 }
+
+Test(peer, latency_is_smoothed_and_forgotten_by_halves) {
+  struct peer peer = {0};
+  cr_assert_eq(peer_latency_us(&peer, 5000), 0, "unknown");
+  peer_latency_note(&peer, 800, 5000);
+  cr_assert_eq(peer_latency_us(&peer, 5000), 800);
+  peer_latency_note(&peer, 1600, 5001);
+  cr_assert_eq(peer_latency_us(&peer, 5001), 900);
+  peer_latency_waits(&peer, 500, 5002);
+  cr_assert_eq(peer_latency_us(&peer, 5002), 900, "a wait never makes it quicker");
+  peer_latency_waits(&peer, 64000, 5003);
+  cr_assert_eq(peer_latency_us(&peer, 5003), 64000);
+  cr_assert_eq(peer_latency_us(&peer, 5003 + PEER_LATENCY_HALF_MS), 32000);
+  cr_assert_eq(peer_latency_us(&peer, 5003 + 3 * PEER_LATENCY_HALF_MS), 8000);
+  cr_assert_eq(peer_latency_us(&peer, UINT64_MAX), 0);
+  cr_assert_eq(peer_latency_us(&peer, 0), 64000, "a clock that is behind");
+  peer_latency_note(&peer, UINT64_MAX, 5003 + 40 * PEER_LATENCY_HALF_MS);
+  cr_assert_eq(peer.latency_us, UINT32_MAX);
+}
