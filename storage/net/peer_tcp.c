@@ -257,7 +257,12 @@ static void tcp_cancel(struct peer *peer, struct peer_call *call) {
   if (call->state != CALL_FLYING) return;
   struct flight *f = call->priv[0];
   if (f->ended) return;
+  struct peer_host *h = f->host;
+  bool stuck = f->writing && f->on == h->stream && peer->suspect &&
+               uv_now(h->loop) - h->stream->last_rx_ms >= PEER_STUCK_MS;
   flight_abandon(f, ERR_CANCELLED);
+  /* The kernel takes nothing more of it: the call's buffers would be in use until the deadline. */
+  if (stuck && peer_host_connected(h)) link_drop(h, "it takes no bytes");
 }
 
 static const struct peer_ops tcp_ops = {tcp_send, tcp_cancel};

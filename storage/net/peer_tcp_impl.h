@@ -10,6 +10,7 @@
 #define PEER_TICK_BUSY_MS 25
 #define PEER_TICK_IDLE_MS 1000
 #define PEER_SUSPECT_MS 1000
+#define PEER_STUCK_MS 750 /* no byte came: a write given up takes the connection along */
 #define PEER_SILENCE_MS_MIN                                                                   \
   1000                        /* no connection is reset for less, however short the deadlines \
                                */

@@ -233,6 +233,41 @@ static void test_silent_and_unasked(void) {
   raw_node_stop(&n);
 }
 
+static void test_stuck_cancel(void) {
+  TEST("a cancel gets its buffers back from a connection that takes no bytes");
+  enum { CALLS = 24 };
+  static struct raw_node n;
+  static struct client c;
+  static struct asked a[CALLS];
+  static struct peer_request reqs[CALLS];
+  for (unsigned i = 0; i < CALLS; i++) {
+    const uint32_t lens[] = {PEER_UNIT_BYTES_MAX, PEER_UNIT_BYTES_MAX};
+    reqs[i] = stage_of((uint8_t)i, 0, 2);
+    reqs[i].timeout_ms = 600000; /* never */
+    units_fill(&reqs[i], lens);
+  }
+  raw_node_start(&n, act_no_reads);
+  client_open(&c, n.address, "s3cret");
+  run_connected(&c, true);
+  for (unsigned i = 0; i < CALLS; i++) ask(&c, &a[i], 2, &reqs[i]);
+  struct peer *peer = peer_host_drive(c.host, 2);
+  for (uint64_t end = uv_hrtime() + WAIT_NS; !peer->suspect; client_turn(&c))
+    CHECK(uv_hrtime() < end);
+  CHECK(peer_host_connected(c.host) && !a[CALLS - 1].done);
+  peer_cancel(&a[CALLS - 1].call);
+  CHECK(!a[CALLS - 1].done); /* never inside the cancel */
+  for (unsigned i = 0; i < CALLS; i++) run_until(&c, &a[i].done);
+  for (unsigned i = 0; i < CALLS; i++) {
+    CHECK(a[i].done_count == 1);
+    CHECK(a[i].call.reply.err == (i == CALLS - 1 ? ERR_CANCELLED : ERR_PEER_DOWN));
+    units_free(&a[i].call.req);
+  }
+  CHECK(!peer->up);
+  __atomic_store_n(&n.go, true, __ATOMIC_SEQ_CST);
+  client_close(&c);
+  raw_node_stop(&n);
+}
+
 /* What the raw host sends in answer to the first request. */
 static enum bad_answer {
   BAD_GARBAGE,
@@ -338,6 +373,7 @@ int main(void) {
   test_cancel_in_bulk(false);
   test_cancel_in_bulk(true);
   test_stopped_peer();
+  test_stuck_cancel();
   test_silent_and_unasked();
   test_bad_answers();
   test_close_while_connecting();
