@@ -73,6 +73,16 @@ static bool writer_grow(struct byte_writer *w, size_t need) {
   return true;
 }
 
+void byte_writer_reserve(struct byte_writer *w, size_t len) {
+  size_t need;
+  if (w->failed || __builtin_add_overflow(w->len, len, &need) || need > w->max) return;
+  if (need <= w->cap) return;
+  uint8_t *data = realloc(w->data, need);
+  if (!data) return;
+  w->data = data;
+  w->cap = need;
+}
+
 uint8_t *put_space(struct byte_writer *w, size_t len) {
   size_t need;
   if (w->failed || __builtin_add_overflow(w->len, len, &need) || need > w->max) {

@@ -48,5 +48,7 @@ void put_str16(struct byte_writer *w, struct slice s); /* fails beyond 65535 byt
 void put_str32(struct byte_writer *w, struct slice s);
 /* Room for `len` bytes to be filled by the caller; NULL when failed. */
 uint8_t *put_space(struct byte_writer *w, size_t len);
+/* Room for `len` bytes more in one go, where the length is known; no promise. */
+void byte_writer_reserve(struct byte_writer *w, size_t len);
 
 #endif

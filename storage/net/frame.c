@@ -40,6 +40,7 @@ static const struct frame_type_info types[FRAME_TYPE_END] = {
 #define NEEDS_STATE 32u
 
 #define REQUEST_FLAGS (PEER_WANT_INLINE | PEER_FROM_AFTER | PEER_HEADS_ONLY)
+#define REPLY_HEAD_BYTES 256
 
 static const struct verb_info {
   const char *name;
@@ -292,6 +293,7 @@ const char *frame_verb_name(uint8_t verb) {
 }
 
 void frame_put_reply(struct byte_writer *w, const struct frame_reply *reply) {
+  byte_writer_reserve(w, reply->body.len + REPLY_HEAD_BYTES); /* it is not copied as it grows */
   put_u32(w, (uint32_t)reply->err);
   put_u8(w, reply->flags);
   put_version(w, &reply->ver);

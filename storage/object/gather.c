@@ -30,7 +30,7 @@ static void gather_drop(struct gather *g) {
 }
 
 static void gather_run_step(struct gather *g) {
-  if (g->closed) return;
+  if (g->stopped) return;
   g->holds++;
   g->args.step(g->args.arg, g);
   gather_drop(g);
@@ -65,7 +65,7 @@ static void gather_reply(struct peer_call *call) {
   struct gather *g = gc->gather;
   unsigned slot = call->req.slot;
   g->pending &= ~(1u << slot);
-  if (!g->closed) {
+  if (!g->stopped) {
     gather_note_rows(g, slot);
     if (g->failed >> slot & 1) gather_ask_more(g, gather_pick(&g->place, 1, g->spare));
     gather_run_step(g);
@@ -134,12 +134,18 @@ int gather_start(struct objects *o, const struct gather_args *args, struct gathe
   return 0;
 }
 
-void gather_close(struct gather *g) {
-  if (!g || g->closed) return;
-  g->closed = true;
+void gather_stop(struct gather *g) {
+  if (g->stopped) return;
+  g->stopped = true;
   env_timer_stop(g->o->env, &g->hedge);
   for (unsigned i = 0; i < g->place.n; i++)
     if (g->pending >> i & 1) peer_cancel(&g->calls[i].call);
+}
+
+void gather_close(struct gather *g) {
+  if (!g || g->closed) return;
+  gather_stop(g);
+  g->closed = true;
   gather_drop(g);
 }
 

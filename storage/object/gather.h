@@ -45,7 +45,7 @@ struct gather {
   struct gather_args args;
   struct env_timer hedge;
   unsigned holds;
-  bool closed;
+  bool stopped, closed;
   struct gather_call *calls; /* by slot */
 };
 
@@ -58,6 +58,8 @@ void gather_ask_more(struct gather *g, uint32_t slots);
 static inline bool gather_done(const struct gather *g) {
   return g->pending == 0 && g->spare == 0;
 }
+/* No step after this, nothing more is asked; but the replies stay until the close. */
+void gather_stop(struct gather *g);
 /* No step after this; pending calls are cancelled (a PROMISE may still take effect). `replies`, and
  * all that was borrowed from them, are gone. NULL is allowed; may be called inside step. */
 void gather_close(struct gather *g);

@@ -47,7 +47,7 @@ struct object_get {
   unsigned rounds, holds;
   uint64_t read_ms;      /* when the last round of READ began */
   uint64_t patience_ms;  /* an undetermined version is waited for until then; 0: none seen */
-  struct gather *gather; /* kept until read or close: it holds the inline chunks */
+  struct gather *gather; /* kept until the end where it holds inline chunks */
   struct env_timer timer;
   struct env_timer give_up; /* of a round of READ */
   int end_err;
@@ -355,7 +355,8 @@ static void get_streamed(void *arg, int err, bool sent_any, uint32_t bad) {
 }
 
 /* The chunks that came with the replies: a small object needs no second round trip. */
-static void get_inline_chunks(const struct object_get *get, struct stripe_reader_inline *chunks) {
+static bool get_inline_chunks(const struct object_get *get, struct stripe_reader_inline *chunks) {
+  bool any = false;
   uint64_t stripes = row_geometry(&get->row).stripe_count;
   slots_foreach(i, get->gather->replied) {
     const struct peer_rows *rows = &get->gather->replies->rows[i];
@@ -364,7 +365,9 @@ static void get_inline_chunks(const struct object_get *get, struct stripe_reader
       continue;
     chunks->bytes[i] = rows->inline_chunk;
     chunks->crcs[i] = rows->inline_crcs;
+    any = true;
   }
+  return any;
 }
 
 void object_get_read(struct object_get *get, uint64_t offset, uint64_t len, struct sink *sink) {
@@ -375,7 +378,7 @@ void object_get_read(struct object_get *get, uint64_t offset, uint64_t len, stru
     return;
   }
   struct stripe_reader_inline chunks = {0};
-  get_inline_chunks(get, &chunks);
+  bool any_inline = get_inline_chunks(get, &chunks);
   struct get_stream_args args = {.place = &get->place,
                                  .row = &get->row,
                                  .healthy = get->healthy,
@@ -390,7 +393,10 @@ void object_get_read(struct object_get *get, uint64_t offset, uint64_t len, stru
     get_end_later(get, err == -ENOMEM ? ERR_SLOW_DOWN : ERR_UNAVAILABLE);
     return;
   }
-  gather_close(TAKE(get->gather));
+  if (any_inline)
+    gather_stop(get->gather); /* the stream reads from its replies */
+  else
+    gather_close(TAKE(get->gather));
   get->state = GET_STREAMING;
 }
 

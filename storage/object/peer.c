@@ -13,6 +13,7 @@
 #define ROWS_MORE 1u
 #define ROWS_INLINE 2u
 #define ROW_CHOSEN 1u
+#define ROWS_HEAD_BYTES 256 /* all but rows and chunk */
 #define LATENCY_SMOOTHING 8 /* a new sample weighs 1/8 */
 #define LIST_HEADER_BYTES 5
 #define ENTRY_MORE 1u
@@ -80,6 +81,9 @@ int peer_rows_encode(const struct peer_rows *rows, uint8_t **ret_body, size_t *r
   assert(!has_inline || (rows->count > 0 && rows->inline_chunk.len <= PEER_INLINE_BYTES_MAX));
 
   struct byte_writer w = {.max = PEER_BODY_BYTES_MAX};
+  size_t bytes = ROWS_HEAD_BYTES + (has_inline ? rows->inline_chunk.len : 0);
+  for (unsigned i = 0; i < rows->count; i++) bytes += rows->rows[i].bytes.len;
+  byte_writer_reserve(&w, bytes); /* a chunk is not copied as the writer grows */
   put_u8(&w, (uint8_t)((rows->more ? ROWS_MORE : 0) | (has_inline ? ROWS_INLINE : 0)));
   put_version(&w, &rows->promised);
   put_version(&w, &rows->floor);

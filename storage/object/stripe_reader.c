@@ -43,8 +43,8 @@ struct stripe_reader {
   uint32_t lost; /* could not be reached the last time */
   uint32_t slow; /* lost against a hedge */
   unsigned windows;
-  uint8_t *inline_bytes[MAP_SLOTS_MAX];
-  uint32_t *inline_crcs[MAP_SLOTS_MAX];
+  const uint8_t *inline_bytes[MAP_SLOTS_MAX]; /* the caller's */
+  const uint32_t *inline_crcs[MAP_SLOTS_MAX];
   stripe_reader_cb cb;
   void *arg;
   enum reader_state state;
@@ -61,10 +61,6 @@ struct stripe_reader {
 static void reader_advance(struct stripe_reader *r);
 
 static void reader_free(struct stripe_reader *r) {
-  for (unsigned i = 0; i < MAP_SLOTS_MAX; i++) {
-    free(r->inline_bytes[i]);
-    free(r->inline_crcs[i]);
-  }
   r->o->running--;
   free(r);
 }
@@ -435,24 +431,6 @@ static void buffer_start(struct stripe_reader *r) {
   if (env_buf_get(r->o->env, &r->wait)) buffer_ready(&r->wait, 0);
 }
 
-static int inline_copy(struct stripe_reader *r, unsigned slot, struct slice bytes,
-                       const uint32_t *crcs) {
-  if (!crcs || bytes.len != stripe_chunk_len(&r->geometry, slot)) return 0; /* fetched instead */
-  size_t crc_bytes = (size_t)r->geometry.stripe_count * sizeof *crcs;
-  uint8_t *copy = malloc(bytes.len ? bytes.len : 1);
-  uint32_t *crc_copy = malloc(crc_bytes);
-  if (!copy || !crc_copy) {
-    free(copy);
-    free(crc_copy);
-    return -ENOMEM;
-  }
-  if (bytes.len) memcpy(copy, bytes.data, bytes.len);
-  memcpy(crc_copy, crcs, crc_bytes);
-  r->inline_bytes[slot] = copy;
-  r->inline_crcs[slot] = crc_copy;
-  return 0;
-}
-
 static bool same_code(const struct profile *a, const struct profile *b) {
   return a->technique == b->technique && a->k == b->k && a->m == b->m;
 }
@@ -478,12 +456,10 @@ int stripe_reader_open(struct objects *o, const struct key_place *place, const s
   r->arg = arg;
   r->ending.fire = reader_ending;
   for (unsigned i = 0; chunks && i < place->n; i++) {
-    if (!chunks->bytes[i].data && !chunks->crcs[i]) continue;
-    int err = inline_copy(r, i, chunks->bytes[i], chunks->crcs[i]);
-    if (err < 0) {
-      reader_free(r);
-      return err;
-    }
+    if (!chunks->bytes[i].data || !chunks->crcs[i]) continue;
+    if (chunks->bytes[i].len != stripe_chunk_len(&r->geometry, i)) continue; /* fetched instead */
+    r->inline_bytes[i] = chunks->bytes[i].data;
+    r->inline_crcs[i] = chunks->crcs[i];
   }
   *ret_reader = r;
   return 0;

@@ -29,7 +29,7 @@ typedef void (*stripe_reader_cb)(void *arg, int err, struct stripe_window *windo
 
 /* Copies what it needs from `row`. `healthy`: slots believed to hold a whole chunk; `want`: chunks
  * to produce. `inline_chunks[i]` (or NULL): slots whose whole chunk and CRCs are at hand already
- * (from a READ): copied on open. */
+ * (from a READ): what they point to stays the caller's, and there until the close. */
 struct stripe_reader_inline {
   struct slice bytes[MAP_SLOTS_MAX];
   const uint32_t *crcs[MAP_SLOTS_MAX]; /* one per stripe */

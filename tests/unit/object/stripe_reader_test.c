@@ -510,11 +510,11 @@ Test(stripe_reader, inline_chunks_need_no_call) {
     cr_assert_eq(stripe_reader_open(&b.c->objects, &b.place, &b.row, UINT32_MAX, b.want, &chunks,
                                     on_window, &b, &b.reader),
                  0);
-    for (unsigned i = 0; i < 6; i++) free(bytes[i]);
     bed_next(&b);
     fake_run(&b.bed);
     bed_check(&b);
     bed_stop(&b);
+    for (unsigned i = 0; i < 6; i++) free(bytes[i]);
     if (__builtin_popcount(have) >= 4 && (have & 15) == 15)
       cr_assert_eq(fake_calls(b.c, PEER_FETCH), before);
   }
