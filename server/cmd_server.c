@@ -20,7 +20,7 @@
 #define SECRET_KEY_LEN 40
 #define FILES_WANTED 65536
 
-/* Set by SIGINT and SIGTERM until the workers take over. */
+/* Set by SIGINT and SIGTERM until server_hold_signals. */
 static int server_stop;
 
 static void server_on_signal(int signum) {
@@ -33,6 +33,16 @@ static void server_signals(void) {
   sigaction(SIGTERM, &stop, NULL);
   struct sigaction ignore = {.sa_handler = SIG_IGN};
   sigaction(SIGPIPE, &ignore, NULL);
+}
+
+/* From here on they wait until host_run fetches them: one that came just after the look at
+ * server_stop would set a flag that nobody looks at any more. No other thread takes them. */
+static void server_hold_signals(void) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
 /* Connections and open chunk files want more than the usual 1,024 descriptors. */
@@ -206,6 +216,7 @@ static int server_run(struct settings *s, const struct cluster_map *map) {
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   unsigned threads = s->server.cpu_threads ? s->server.cpu_threads : (unsigned)MAX(cores, 1);
   if (cpu_lanes_start(threads, &cpu) < 0) goto out;
+  server_hold_signals();
   if (__atomic_load_n(&server_stop, __ATOMIC_SEQ_CST) || host_run(s, map, cluster, cpu) == 0)
     result = CMD_OK;
 out:

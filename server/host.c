@@ -111,12 +111,6 @@ int host_run(const struct settings *s, const struct cluster_map *map, struct clu
     free(runs);
     return -ENOMEM;
   }
-  /* From here on SIGINT and SIGTERM are fetched by sigwait; threads inherit the mask. */
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &set, NULL);
   int err = 0;
   unsigned started = 0;
   for (; started < host.worker_count; started++) {

@@ -47,8 +47,8 @@ void host_look_end(struct host *h);
 void host_stats_sum(struct host *h, struct objects_stats *objects, struct http_stats *http,
                     struct s3_stats *s3, struct env_uv_stats *env);
 
-/* Runs the host until SIGINT or SIGTERM, then drains within shutdown_grace. 0 or an error that was
- * logged. */
+/* Runs the host until SIGINT or SIGTERM, which the caller has blocked in all threads, then drains
+ * within shutdown_grace. 0 or an error that was logged. */
 _must_check_ int host_run(const struct settings *s, const struct cluster_map *map,
                           struct cluster *cluster, struct cpu_lanes *cpu);
 

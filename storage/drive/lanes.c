@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -303,7 +304,17 @@ static void lanes_free(struct drive_lanes *l) {
   free(l);
 }
 
-static int lanes_start_threads(struct drive_lanes *l) {
+/* A signal that asks the process to stop is the main thread's: a lane that took it would lose it.
+ * What a thread brings on itself stays with it, SIGBUS of the index's map above all. */
+static void lanes_block_signals(sigset_t *ret_old) {
+  static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT};
+  sigset_t set;
+  sigfillset(&set);
+  for (size_t i = 0; i < ARRAY_LEN(own); i++) sigdelset(&set, own[i]);
+  pthread_sigmask(SIG_BLOCK, &set, ret_old);
+}
+
+static int lanes_create_threads(struct drive_lanes *l) {
   for (unsigned i = 0; i < l->reader_count; i++) {
     int rc = pthread_create(&l->readers[i].thread, NULL, reader_main, &l->readers[i]);
     if (rc == 0) continue;
@@ -313,6 +324,14 @@ static int lanes_start_threads(struct drive_lanes *l) {
   int rc = pthread_create(&l->writer, NULL, writer_main, l);
   if (rc != 0) lanes_join_readers(l, l->reader_count);
   return -rc;
+}
+
+static int lanes_start_threads(struct drive_lanes *l) {
+  sigset_t old;
+  lanes_block_signals(&old);
+  int err = lanes_create_threads(l);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return err;
 }
 
 int lanes_start(struct drive *d, unsigned readers, void (*failed)(void *arg, struct drive *d),
