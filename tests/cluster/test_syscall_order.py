@@ -249,6 +249,21 @@ def put_once(port, path, body):
         c.close()
 
 
+def stop(process, log):
+    """Ends the host; strace follows it to its end."""
+    hosts = [int(p) for p in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    for pid in hosts:
+        os.kill(pid, signal.SIGTERM)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        for pid in hosts:
+            os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+        raise AssertionError(f"host {hosts} did not stop:\n{log.read_text(errors='replace')}") from None
+
+
 def record(work, drives, key, data):
     """Runs a host on `drives` under strace, PUTs, ends it: the events, and our end of the PUT's connection."""
     s3, admin = free_ports(2)
@@ -267,19 +282,8 @@ def record(work, drives, key, data):
         status, ours, body = put_once(s3, f"/bucket/{key}", data)
         assert status == 200, (key, status, body)
     finally:
-        for pid in children(process.pid):  # the host: strace follows it to its end
-            os.kill(pid, signal.SIGTERM)
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process, log)
     return strace.parse(trace.read_text(encoding="latin-1")), ours
-
-
-def children(pid):
-    text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(p) for p in text.split()]
 
 
 def one_put(base, count, size, large):
