@@ -206,7 +206,7 @@ static int pool_drives(const struct cluster_map *map, const struct settings *s,
   return 0;
 }
 
-/* DESIGN.md 6: a layout in which the loss of one host loses data is refused. */
+/* ARCHITECTURE.md: a layout in which the loss of one host loses data is refused. */
 static int pool_check_layout(const struct cluster_map *map, const struct settings *s,
                              const struct settings_pool *sp, const struct map_pool *p,
                              struct settings_error *e) {

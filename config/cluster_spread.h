@@ -1,6 +1,6 @@
 /* cluster_spread.h: how many chunks of one partition a host may hold, and what a cluster survives.
  *
- * Follows the rule of placement (DESIGN.md 6): no zone, then no host, holds more than its fair
+ * Follows the rule of placement (ARCHITECTURE.md): no zone, then no host, holds more than its fair
  * share, and that cap is raised only as far as N needs. Internal to config/. */
 #ifndef KOFN_CONFIG_CLUSTER_SPREAD_H
 #define KOFN_CONFIG_CLUSTER_SPREAD_H

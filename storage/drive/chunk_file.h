@@ -1,5 +1,5 @@
 /* chunk_file.h: the format of a chunk file. It explains itself: with no index and no cluster, its
- * bytes say which blob and chunk it is, and whether each unit is whole (DESIGN.md 4).
+ * bytes say which blob and chunk it is, and whether each unit is whole (ARCHITECTURE.md).
  *
  *   header, 4096 bytes  magic, version, data_id, index, profile, CRC
  *   units               unit u at 4096 + u * unit_bytes; only the last may be shorter

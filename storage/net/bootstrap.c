@@ -1,4 +1,4 @@
-/* bootstrap.c: the first start of several hosts (DESIGN.md 10), on a loop of its own.
+/* bootstrap.c: the first start of several hosts (ARCHITECTURE.md), on a loop of its own.
  *
  *   all hosts connected and empty -> coordinator records the new cluster id durably
  *   -> INIT to each -> a host records it, formats its drives, answers -> the coordinator formats

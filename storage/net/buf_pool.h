@@ -1,4 +1,4 @@
-/* buf_pool.h: one loop's stripe buffers under a fixed budget (DESIGN.md 2, rule 3).
+/* buf_pool.h: one loop's stripe buffers under a fixed budget (ARCHITECTURE.md, rule 3).
  *
  * The budget counts buffers that are handed out and buffers that are cached. Sizes are rounded up
  * to classes (4 KiB, then powers of two and one and a half times them); a buffer that comes back is

@@ -2,7 +2,7 @@
  * it tells in a hello.
  *
  * cluster_open looks at everything before it changes anything; a refusal names what differs and
- * leaves all as it was. Rules: DESIGN.md 10 (first start), PROTOCOL.md 10 (membership, boot
+ * leaves all as it was. Rules: ARCHITECTURE.md (first start), PROTOCOL.md 10 (membership, boot
  * counters). */
 #ifndef KOFN_STORAGE_NET_CLUSTER_H
 #define KOFN_STORAGE_NET_CLUSTER_H

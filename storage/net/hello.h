@@ -1,4 +1,4 @@
-/* hello.h: what two hosts prove and tell each other before any other frame (DESIGN.md 5).
+/* hello.h: what two hosts prove and tell each other before any other frame (ARCHITECTURE.md).
  *
  * Both ends send HELLO (protocol versions, cluster name, cluster id, host id, boot state, map
  * digest and canonical text, table digest, epoch, drives with ids and boot counters, a 32-byte

@@ -1,4 +1,4 @@
-/* placement.h: which drives hold a key (DESIGN.md 6, PROTOCOL.md 10).
+/* placement.h: which drives hold a key (ARCHITECTURE.md, PROTOCOL.md 10).
  *
  * The first slot table is a pure function of the map: for every partition, drives are ranked by
  * weighted rendezvous hash (all weights are 1 today) of "host id/drive name" and N are taken so

@@ -77,7 +77,7 @@ def body(size):
 
 
 def chunks(technique, k, m, unit, size):
-    """For each chunk its list of stored units (DESIGN.md 3)."""
+    """For each chunk its list of stored units (ARCHITECTURE.md)."""
     data, out = body(size), [[] for _ in range(k + m)]
     for at in range(0, size, k * unit):
         part = data[at:at + k * unit]
@@ -103,7 +103,7 @@ PROFILES = [
 
 def main():
     print("# Written by golden.py. blob: technique k m unit size; chunk: index, bytes, SHA-256 of its bytes,")
-    print("# digest (DESIGN.md 4), CRC32C of each unit (\"-\": none), its bytes.")
+    print("# digest (ARCHITECTURE.md), CRC32C of each unit (\"-\": none), its bytes.")
     for technique, k, m, unit, size in PROFILES:
         print("blob", technique, k, m, unit, size)
         for index, units in enumerate(chunks(technique, k, m, unit, size)):

@@ -236,7 +236,7 @@ static void expect_survival(struct bed *b, struct survival want) {
 
 Test(cluster_map, survival_is_what_the_spread_gives) {
   expect_survival(bed_new(6, 1, 4, 2), (struct survival){2, 1, 2, 1});
-  expect_survival(bed_new(3, 2, 4, 2), (struct survival){1, 0, 2, 1}); /* DESIGN.md 6 */
+  expect_survival(bed_new(3, 2, 4, 2), (struct survival){1, 0, 2, 1}); /* ARCHITECTURE.md */
   expect_survival(bed_new(3, 1, 2, 1), (struct survival){1, 1, 1, 1});
   expect_survival(bed_new(12, 1, 8, 4), (struct survival){4, 3, 4, 3});
   expect_survival(bed_new(7, 1, 2, 4), (struct survival){3, 2, 3, 2}); /* bound by R, not by k */
