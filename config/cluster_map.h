@@ -85,8 +85,8 @@ _must_check_ int quorum_of(const struct profile *p, unsigned write_quorum, unsig
 char *cluster_map_canonical(const struct cluster_map *map);
 
 /* Words such as "reads survive the loss of any 2 hosts, writes of any 1 host" for pool `pool`,
- * assuming a placement that spreads as ARCHITECTURE.md says. Writes at most `cap` bytes, always ends
- * with NUL. */
+ * assuming a placement that spreads as ARCHITECTURE.md says. Writes at most `cap` bytes, always
+ * ends with NUL. */
 void cluster_map_survival(const struct cluster_map *map, unsigned pool, char *out, size_t cap);
 
 int cluster_map_find_host(const struct cluster_map *map,

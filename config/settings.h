@@ -4,7 +4,7 @@
  * One schema table (settings.c) names every field once: section, type, limits, default, words. The
  * parser, `kofn config print`, the error texts and the tests are generated from that table. Values
  * are parsed whole or refused: "64KiBx", "-5", "" and duplicate or unknown fields are errors with
- * file, line, field and range. Source: ARCHITECTURE.md; libyaml's document API (yaml_parser_load),
+ * file, line, field and range. Source: libyaml's document API (yaml_parser_load),
  * whose nodes keep their lines. */
 #ifndef KOFN_CONFIG_SETTINGS_H
 #define KOFN_CONFIG_SETTINGS_H

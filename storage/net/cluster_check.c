@@ -1,4 +1,4 @@
-/* cluster_check.c: may these directories be the drives of this host? (ARCHITECTURE.md, PROTOCOL.md 10)
+/* cluster_check.c: may these directories be the drives of this host? (PROTOCOL.md 10)
  *
  * Two kinds of findings. Trouble: a drive is missing or cannot be used; the host starts without it.
  * Conflict: a directory is not the drive that it should be; somebody made a mistake that must not
