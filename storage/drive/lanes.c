@@ -231,60 +231,80 @@ static bool accept_needs_seal(const struct peer_request *req, struct id128 *ret_
   return row_has_data(&row);
 }
 
-static void submit_to(struct drive_lanes *l, struct list *queue, struct drive_job *job,
-                      struct lane_reader *reader) {
-  pthread_mutex_lock(&l->mutex);
-  assert(!l->stopping);
-  list_push_back(queue, &job->link);
-  for (unsigned i = 0; !reader && i < l->reader_count; i++)
-    if (l->readers[i].idle) reader = &l->readers[i];
-  if (reader) {
-    reader->idle = false; /* the next job wakes another one */
-    pthread_cond_signal(&reader->wake);
-  }
-  pthread_mutex_unlock(&l->mutex);
-}
+/* drive_job.lane: the index of a reader, or one of these. */
+enum { LANE_SHARED = LANES_READERS_MAX, LANE_WRITES, LANE_LAZY };
 
-static void submit_to_writer(struct drive_lanes *l, struct drive_job *job) {
-  pthread_mutex_lock(&l->mutex);
-  assert(!l->stopping);
-  if (job->req->verb == PEER_COMMIT) {
-    bool first = list_empty(&l->lazy);
-    list_push_back(&l->lazy, &job->link);
-    if (first) l->lazy_due_ms = lanes_now_ms() + LANES_COMMIT_DELAY_MS;
-    if (first) pthread_cond_signal(&l->writer_wake);
-  } else {
-    list_push_back(&l->writes, &job->link);
-    pthread_cond_signal(&l->writer_wake);
-  }
-  pthread_mutex_unlock(&l->mutex);
-}
-
-void lanes_submit(struct drive_lanes *l, struct drive_job *job) {
+static uint8_t job_lane(const struct drive_lanes *l, const struct drive_job *job) {
   struct id128 data_id = job->req->data_id;
-  list_init(&job->link);
   switch (job->req->verb) {
     case PEER_PROMISE:
     case PEER_DISCARD:
     case PEER_BUCKET:
+      return LANE_WRITES;
     case PEER_COMMIT:
-      submit_to_writer(l, job);
-      return;
+      return LANE_LAZY;
     case PEER_ACCEPT:
-      if (!accept_needs_seal(job->req, &data_id)) {
-        submit_to_writer(l, job);
-        return;
-      }
+      if (!accept_needs_seal(job->req, &data_id)) return LANE_WRITES;
       break;
     case PEER_STAGE:
     case PEER_DROP:
       break;
     default:
-      submit_to(l, &l->shared, job, NULL);
-      return;
+      return LANE_SHARED;
   }
-  struct lane_reader *reader = &l->readers[load_be32(data_id.bytes + 8) % l->reader_count];
-  submit_to(l, &reader->queue, job, reader);
+  return (uint8_t)(load_be32(data_id.bytes + 8) % l->reader_count);
+}
+
+static void reader_wake(struct lane_reader *reader) {
+  reader->idle = false; /* the next job wakes another one */
+  pthread_cond_signal(&reader->wake);
+}
+
+static void submit_shared(struct drive_lanes *l, struct drive_job *job) {
+  list_push_back(&l->shared, &job->link);
+  for (unsigned i = 0; i < l->reader_count; i++) {
+    if (!l->readers[i].idle) continue;
+    reader_wake(&l->readers[i]);
+    return;
+  }
+}
+
+/* Under the mutex. */
+static void submit(struct drive_lanes *l, struct drive_job *job) {
+  switch (job->lane) {
+    case LANE_WRITES:
+      if (list_empty(&l->writes)) pthread_cond_signal(&l->writer_wake);
+      list_push_back(&l->writes, &job->link);
+      return;
+    case LANE_LAZY:
+      if (list_empty(&l->lazy)) {
+        l->lazy_due_ms = lanes_now_ms() + LANES_COMMIT_DELAY_MS;
+        pthread_cond_signal(&l->writer_wake);
+      }
+      list_push_back(&l->lazy, &job->link);
+      return;
+    case LANE_SHARED:
+      submit_shared(l, job);
+      return;
+    default:
+      list_push_back(&l->readers[job->lane].queue, &job->link);
+      if (l->readers[job->lane].idle) reader_wake(&l->readers[job->lane]);
+  }
+}
+
+void lanes_submit_all(struct drive_lanes *l, struct list *jobs) {
+  list_foreach(it, jobs) job_of(it)->lane = job_lane(l, job_of(it));
+  pthread_mutex_lock(&l->mutex);
+  assert(!l->stopping);
+  for (struct list *it; (it = list_pop_front(jobs));) submit(l, job_of(it));
+  pthread_mutex_unlock(&l->mutex);
+}
+
+void lanes_submit(struct drive_lanes *l, struct drive_job *job) {
+  struct list one;
+  list_init(&one);
+  list_push_back(&one, &job->link);
+  lanes_submit_all(l, &one);
 }
 
 /* ---- starting and stopping ---- */

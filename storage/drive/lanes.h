@@ -18,7 +18,7 @@ struct drive_job {
   struct peer_reply *reply;
   void (*done)(struct drive_job *job);
   struct list link;
-  uint8_t step;
+  uint8_t lane; /* lanes.c's */
 };
 
 struct drive_lanes;
@@ -30,6 +30,8 @@ _must_check_ int lanes_start(struct drive *d, unsigned readers,
                              struct drive_lanes **ret_lanes);
 /* Any thread. A failed drive answers ERR_DRIVE_FAILED. */
 void lanes_submit(struct drive_lanes *lanes, struct drive_job *job);
+/* All jobs of a list (by `link`), which is empty afterwards: each thread is woken once at most. */
+void lanes_submit_all(struct drive_lanes *lanes, struct list *jobs);
 /* Finishes what was submitted (lazy commits too), joins the threads, closes the drive. */
 void lanes_stop(struct drive_lanes *lanes);
 struct drive *lanes_drive(struct drive_lanes *lanes);

@@ -3,6 +3,7 @@
  *   timers    one uv_timer over a heap; those due at once by the check handle
  *   work      small: `soon`, run by the check handle after this turn's I/O (an idle handle keeps
  *             the poll from blocking while something waits); large: CPU lane -> `ran` -> mailbox
+ *   turn end  by the check handle, behind all that
  *   buffers   buf_pool; its callbacks are delivered from the check handle too */
 #include "storage/net/env_uv.h"
 
@@ -32,10 +33,11 @@ struct env_uv {
   uv_timer_t timer;
   uv_check_t check;
   uv_idle_t idle;
-  struct list soon; /* env_work */
-  bool timers_due;  /* the first timer is due: the check handle fires it */
-  bool deferred;    /* the idle handle runs */
-  unsigned handles; /* of ours, open */
+  struct list soon;  /* env_work */
+  struct list turns; /* env_uv_turn */
+  bool timers_due;   /* the first timer is due: the check handle fires it */
+  bool deferred;     /* the idle handle runs */
+  unsigned handles;  /* of ours, open */
   struct buf_pool pool;
   uint64_t works_lane, works_loop;
   pthread_mutex_t ran_lock;
@@ -188,10 +190,20 @@ static void run_deferred(uv_check_t *check) {
       w->done(w);
     }
   }
+  for (struct list *l; (l = list_pop_front(&e->turns));) {
+    struct env_uv_turn *t = container_of(l, struct env_uv_turn, link);
+    t->run(t);
+  }
   if (e->deferred && !e->timers_due && list_empty(&e->soon) && list_empty(&e->pool.ready)) {
     e->deferred = false;
     uv_idle_stop(&e->idle);
   }
+}
+
+void env_uv_turn_end(struct env_uv *e, struct env_uv_turn *t) {
+  if (list_linked(&t->link)) return;
+  list_push_back(&e->turns, &t->link);
+  defer(e);
 }
 
 static void env_uv_work(struct env *env, struct env_work *w) {
@@ -279,6 +291,7 @@ int env_uv_open(uv_loop_t *loop, struct cpu_lanes *lanes, uint64_t buffer_bytes,
   uv_check_start(&e->check, run_deferred);
   uv_unref((uv_handle_t *)&e->check); /* the mailbox keeps the loop alive */
   list_init(&e->soon);
+  list_init(&e->turns);
   list_init(&e->ran);
   pthread_mutex_init(&e->ran_lock, NULL);
   e->ran_mail.deliver = works_deliver;
@@ -308,6 +321,7 @@ void env_uv_close(struct env_uv *e) {
   if (!e) return;
   buf_pool_clear(&e->pool);
   assert(list_empty(&e->soon));
+  assert(list_empty(&e->turns));
   assert(!timer_heap_first(&e->timers));
   pthread_mutex_lock(&e->ran_lock);
   assert(list_empty(&e->ran));

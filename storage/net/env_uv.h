@@ -38,6 +38,13 @@ _must_check_ int env_uv_open(uv_loop_t *loop, struct cpu_lanes *lanes, uint64_t 
 struct env *env_uv_env(struct env_uv *e);
 struct mailbox *env_uv_mailbox(struct env_uv *e);
 uv_loop_t *env_uv_loop(struct env_uv *e);
+/* `run` is called once, on the loop, at the end of this turn, before the loop waits for events. To
+ * be embedded; zero-initialised with `run` set; asking again before it ran changes nothing. */
+struct env_uv_turn {
+  void (*run)(struct env_uv_turn *t);
+  struct list link;
+};
+void env_uv_turn_end(struct env_uv *e, struct env_uv_turn *t);
 /* No work, timer or buffer may be outstanding. Closes its handles; run the loop once more after it.
  */
 void env_uv_close(struct env_uv *e);

@@ -19,7 +19,9 @@ struct peer_local {
   struct env_uv *env;
   struct drive_lanes *lanes;
   struct list outstanding; /* peer_call, longest waiting first */
-  struct list refused;     /* peer_call that never reached a lane; reply.err is set */
+  struct list jobs;        /* drive_job: of this turn, not yet with the lanes */
+  struct env_uv_turn turn;
+  struct list refused; /* peer_call that never reached a lane; reply.err is set */
   struct mail refused_mail;
   bool refused_posted;
   struct list spare; /* local_op, by job.link */
@@ -133,6 +135,12 @@ static struct local_op *op_new(struct peer_local *p) {
   return container_of(l, struct local_op, job.link);
 }
 
+/* The jobs of a turn go to the lanes together: a thread's wake-up costs more than a READ. */
+static void submit_turn(struct env_uv_turn *t) {
+  struct peer_local *p = container_of(t, struct peer_local, turn);
+  lanes_submit_all(p->lanes, &p->jobs);
+}
+
 static void peer_local_send(struct peer *peer, struct peer_call *call) {
   struct peer_local *p = container_of(peer, struct peer_local, peer);
   call->peer = peer;
@@ -158,7 +166,8 @@ static void peer_local_send(struct peer *peer, struct peer_call *call) {
   latency_look(p, call->started_ms);
   list_push_back(&p->outstanding, &call->link);
   suspect_arm(p);
-  lanes_submit(p->lanes, &op->job);
+  list_push_back(&p->jobs, &op->job.link);
+  env_uv_turn_end(p->env, &p->turn);
 }
 
 /* A lane cannot be interrupted: `done` runs with the result, as soon as the lane lets go. */
@@ -184,8 +193,10 @@ int peer_local_new(struct env_uv *env, uint16_t drive, struct drive_lanes *lanes
   p->lanes = lanes;
   list_init(&p->outstanding);
   list_init(&p->refused);
+  list_init(&p->jobs);
   list_init(&p->spare);
   p->refused_mail.deliver = refused_deliver;
+  p->turn.run = submit_turn;
   p->suspect_timer.fire = suspect_fire;
   *ret_peer = &p->peer;
   return 0;

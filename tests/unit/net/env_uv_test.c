@@ -182,6 +182,47 @@ Test(env_work, small_work_is_deferred) {
   bed_close(&b);
 }
 
+struct turn {
+  struct env_uv_turn turn;
+  struct env_uv *uv;
+  unsigned runs, again;
+  bool timer_first;
+};
+
+static bool turn_timer_fired;
+static void turn_timer(struct env_timer *t) {
+  (void)t;
+  turn_timer_fired = true;
+}
+
+static void turn_run(struct env_uv_turn *t) {
+  struct turn *turn = container_of(t, struct turn, turn);
+  turn->runs++;
+  turn->timer_first = turn_timer_fired;
+  if (turn->again && turn->again--) env_uv_turn_end(turn->uv, t);
+}
+
+/* The loop does not wait for events while somebody waits for the end of its turn. */
+Test(env_turn, ends_once_behind_what_was_due) {
+  struct bed b;
+  bed_open(&b, 64 * KIB);
+  struct turn turn = {.turn.run = turn_run, .uv = b.uv};
+  struct env_timer timer = {.fire = turn_timer};
+  turn_timer_fired = false;
+  env_timer_start(b.env, &timer, 0);
+  env_uv_turn_end(b.uv, &turn.turn);
+  env_uv_turn_end(b.uv, &turn.turn);
+  cr_assert_eq(turn.runs, 0, "never inside the call");
+  uv_run(&b.loop, UV_RUN_ONCE);
+  cr_assert(turn.runs == 1 && turn.timer_first);
+  turn.again = 2;
+  env_uv_turn_end(b.uv, &turn.turn);
+  while (turn.runs < 4) uv_run(&b.loop, UV_RUN_ONCE);
+  uv_run(&b.loop, UV_RUN_NOWAIT);
+  cr_assert_eq(turn.runs, 4);
+  bed_close(&b);
+}
+
 Test(env_random, never_repeats_a_batch) {
   struct bed b;
   bed_open(&b, 1 << 20);

@@ -26,9 +26,9 @@ struct drive_lanes {
   unsigned jobs;
 };
 
-void lanes_submit(struct drive_lanes *lanes, struct drive_job *job) {
+void lanes_submit_all(struct drive_lanes *lanes, struct list *jobs) {
   pthread_mutex_lock(&lanes->lock);
-  list_push_back(&lanes->queue, &job->link);
+  list_splice_back(&lanes->queue, jobs);
   pthread_cond_signal(&lanes->wake);
   pthread_mutex_unlock(&lanes->lock);
 }
