@@ -29,11 +29,9 @@ static void gather_drop(struct gather *g) {
   if (--g->holds == 0) gather_free(g);
 }
 
+/* The caller has a hold: the step may close the gather. */
 static void gather_run_step(struct gather *g) {
-  if (g->stopped) return;
-  g->holds++;
-  g->args.step(g->args.arg, g);
-  gather_drop(g);
+  if (!g->stopped) g->args.step(g->args.arg, g);
 }
 
 static void gather_note_rows(struct gather *g, unsigned slot) {
@@ -77,8 +75,10 @@ static void gather_hedge(struct env_timer *timer) {
   struct gather *g = container_of(timer, struct gather, hedge);
   if (g->spare == 0) return;
   STAT_ADD(g->o->stats.hedges, 1);
+  g->holds++;
   gather_ask_more(g, g->spare);
   gather_run_step(g);
+  gather_drop(g);
 }
 
 static void gather_ask(struct gather *g, unsigned slot) {
