@@ -172,8 +172,12 @@ bool buf_pool_get(struct buf_pool *p, struct env_buf_wait *w) {
   return false;
 }
 
+/* Whole windows and reading ahead leave a quarter of the budget: were they to take it all, whoever
+ * comes then would wait for slow clients to be done with theirs, longer than a wait may take. */
 bool buf_pool_try(struct buf_pool *p, size_t size, struct env_buf *ret_buf) {
-  return list_empty(&p->waiting) && pool_take(p, size, ret_buf) == 0;
+  uint64_t limit = p->budget - p->budget / 4;
+  if (!list_empty(&p->waiting) || size > limit - MIN(p->out, limit)) return false;
+  return pool_take(p, size, ret_buf) == 0;
 }
 
 void buf_pool_cancel(struct buf_pool *p, struct env_buf_wait *w) {

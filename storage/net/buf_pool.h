@@ -30,6 +30,7 @@ void buf_pool_init(struct buf_pool *p, struct env *env, uint64_t budget,
 /* Nobody waits and nothing is out. */
 void buf_pool_clear(struct buf_pool *p);
 bool buf_pool_get(struct buf_pool *p, struct env_buf_wait *w);
+/* Never beyond three quarters of the budget. */
 bool buf_pool_try(struct buf_pool *p, size_t size, struct env_buf *ret_buf);
 void buf_pool_cancel(struct buf_pool *p, struct env_buf_wait *w);
 void buf_pool_put(struct buf_pool *p, struct env_buf *buf);

@@ -59,7 +59,8 @@ struct env_ops {
   /* True and w->buf filled at once where one is free and nobody waits (`ready` then never runs);
    * else false: the wait is queued. */
   bool (*buf_get)(struct env *env, struct env_buf_wait *w);
-  /* A buffer only if it is free right now and nobody waits, for read-ahead; false otherwise. */
+  /* A buffer only if there is plenty and nobody waits, for a whole window where one stripe would
+   * do, and for read-ahead; false otherwise. */
   bool (*buf_try)(struct env *env, size_t size, struct env_buf *ret_buf);
   void (*buf_cancel)(struct env *env,
                      struct env_buf_wait *w); /* `ready` runs with ERR_CANCELLED; safe when idle */

@@ -261,8 +261,9 @@ static struct waiter waiter_of(struct bed *b, size_t size, uint64_t wait_ms) {
 }
 
 static struct env_buf take(struct bed *b, size_t size) {
-  struct env_buf buf = {0};
-  cr_assert(env_buf_try(b->env, size, &buf), "no buffer of %zu bytes", size);
+  struct env_buf_wait wait = {.size = size};
+  cr_assert(env_buf_get(b->env, &wait), "no buffer of %zu bytes", size);
+  struct env_buf buf = wait.buf;
   cr_assert_eq((uintptr_t)buf.data % 4096, 0);
   cr_assert_eq(buf.size, size);
   memset(buf.data, 0xa5, size);
@@ -297,6 +298,26 @@ Test(env_buf, the_budget_is_never_exceeded_and_waiters_are_served_in_order) {
   env_uv_stats_get(b.uv, &stats);
   cr_assert_leq(stats.buffer_bytes_max, 256 * KIB);
   env_buf_put(b.env, &small.wait.buf);
+  bed_close(&b);
+}
+
+/* Many who take all they can get must not leave nothing for those who need a little. */
+Test(env_buf, a_try_leaves_a_quarter_of_the_budget) {
+  struct bed b;
+  bed_open(&b, 256 * KIB);
+  struct env_buf a, c = {0}, none = {0};
+  cr_assert(!env_buf_try(b.env, 193 * KIB, &none));
+  cr_assert(env_buf_try(b.env, 128 * KIB, &c));
+  cr_assert(!env_buf_try(b.env, 65 * KIB, &none));
+  a = take(&b, 64 * KIB);
+  cr_assert(!env_buf_try(b.env, 1, &none));
+  struct env_buf d = take(&b, 64 * KIB);
+  env_buf_put(b.env, &d);
+  cr_assert(!env_buf_try(b.env, 1, &none));
+  env_buf_put(b.env, &a);
+  env_buf_put(b.env, &c);
+  cr_assert(env_buf_try(b.env, 192 * KIB, &a));
+  env_buf_put(b.env, &a);
   bed_close(&b);
 }
 
