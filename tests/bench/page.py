@@ -97,10 +97,42 @@ def groups(result):
         yield title, [c for c in result["cells"] if (c["state"], c["base"]) == (state, base)]
 
 
+def short(cell):
+    """One cell of the compact table: the rate in its natural unit, the ratio, the CPU."""
+    if cell is None:
+        return "-"
+    if cell["size"] < MIB // 2:
+        rate = f"{number(cell['requests_s']['median'])}/s"
+    else:
+        rate = rate_words(cell["bytes_s"]["median"])
+    ratio = "" if cell["subject"] == cell["base"] or not cell["ratio"] else f" ({number(cell['ratio']['median'])})"
+    return rate + ratio
+
+
+def compact(cells):
+    """One row for each load, one column for each subject."""
+    names, loads = [], []
+    for c in cells:
+        if c["subject"] not in names:
+            names.append(c["subject"])
+        if (c["method"], c["size"], c["connections"]) not in loads:
+            loads.append((c["method"], c["size"], c["connections"]))
+    at = {(c["method"], c["size"], c["connections"], c["subject"]): c for c in cells}
+    rows = []
+    for load in sorted(loads, key=lambda x: (x[0], x[1], x[2])):
+        cpu = [at.get((*load, n)) for n in names]
+        rows.append([f"{load[0]} {size_words(load[1])} x{load[2]}"] + [short(c) for c in cpu]
+                    + [" / ".join(number((c or {}).get("cpu_s_per_gb", {}).get("median")) for c in cpu)])
+    return table(["load"] + names + ["CPU-s/GB of each"], rows)
+
+
 def markdown(result):
     parts = [f"Machine: {machine_words(result)}.", ""]
     for name, s in result["subjects"].items():
         parts.append(f"- `{name}`: {s['words']}")
+    for title, cells in groups(result):
+        parts += ["", f"**{title}**", "", compact(cells)]
+    parts += ["", "## Every figure"]
     for title, cells in groups(result):
         parts += ["", f"**{title}**", "", table(HEADS, [row(c) for c in cells])]
     for title, heads, rows in extra_tables(result):
