@@ -70,6 +70,8 @@ class Host:
     def __init__(self, cluster, index):
         self.cluster, self.index = cluster, index
         self.id = f"n{index + 1}"
+        self.address = cluster.addresses[index] if cluster.addresses else "127.0.0.1"
+        self.prefix = cluster.prefixes[index] if cluster.prefixes else []
         self.dir = cluster.dir / self.id
         self.s3_port, self.peer_port, self.admin_port = free_ports(3)
         self.drives = [self.dir / f"d{i + 1}" for i in range(cluster.drives_per_host)]
@@ -79,11 +81,11 @@ class Host:
 
     @property
     def s3(self):
-        return f"http://127.0.0.1:{self.s3_port}"
+        return f"http://{self.address}:{self.s3_port}"
 
     @property
     def admin(self):
-        return f"http://127.0.0.1:{self.admin_port}"
+        return f"http://{self.address}:{self.admin_port}"
 
     @property
     def command(self):
@@ -98,8 +100,8 @@ class Host:
         env.setdefault("TSAN_OPTIONS", f"suppressions={pathlib.Path(__file__).with_name('tsan.supp')}")
         env.update(extra_env or {})
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env,
-                                            start_new_session=True)
+            self.process = subprocess.Popen([*self.prefix, *self.command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env=env, start_new_session=True)
         return self
 
     def alive(self):
@@ -115,7 +117,7 @@ class Host:
         return self.process.wait(STOP_TIMEOUT_S)
 
     def request_admin(self, method, path, body=None, timeout=30):
-        c = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=timeout)
+        c = http.client.HTTPConnection(self.address, self.admin_port, timeout=timeout)
         try:
             c.request(method, path, body)
             r = c.getresponse()
@@ -153,7 +155,9 @@ class Answer:
 
 class Cluster:
     def __init__(self, directory, hosts=3, drives_per_host=1, pool="2+1", binary=None, settings="", pools=None,
-                 server="", zones=None):
+                 server="", zones=None, addresses=None, prefixes=None):
+        """`addresses` and `prefixes`, one per host: where it listens, and the command that runs it (it must exec, so that
+        the process stays our child): hosts in network namespaces of their own."""
         self.dir = pathlib.Path(directory).resolve()
         self.drives_per_host = drives_per_host
         self.pool = pool
@@ -161,6 +165,7 @@ class Cluster:
         self.access_key = "KOFN" + secrets.token_hex(8).upper()
         self.secret_key = secrets.token_hex(20)
         self.settings, self.server, self.zones = settings, server, zones
+        self.addresses, self.prefixes = addresses, prefixes
         self.pools = pools or [("default", pool, "")]
         self.dir.mkdir(parents=True, exist_ok=True)
         (self.dir / "secret").write_text(secrets.token_hex(32))
@@ -178,7 +183,7 @@ class Cluster:
         for i, h in enumerate(self.hosts):
             drives = ", ".join(f"{{name: {d.name}, path: {d}}}" for d in h.drives)
             zone = f", zone: {self.zones[i]}" if self.zones else ""
-            lines.append(f'  - {{id: {h.id}, address: "127.0.0.1:{h.peer_port}"{zone}, drives: [{drives}]}}')
+            lines.append(f'  - {{id: {h.id}, address: "{h.address}:{h.peer_port}"{zone}, drives: [{drives}]}}')
         lines.append("pools:")
         for name, pool, extra in self.pools:
             k, m, technique = parse_pool(pool)
@@ -187,9 +192,9 @@ class Cluster:
         lines.append("users:")
         lines.append(f"  - {{name: root, access_key: {self.access_key}, secret_key_file: {self.dir}/secret_key}}")
         lines.append("server:")
-        for field, value in [("host", host.id), ("s3_listen", f'"127.0.0.1:{host.s3_port}"'),
-                             ("admin_listen", f'"127.0.0.1:{host.admin_port}"'),
-                             ("peer_listen", f'"127.0.0.1:{host.peer_port}"'), ("state_dir", host.dir / "state")]:
+        for field, value in [("host", host.id), ("s3_listen", f'"{host.address}:{host.s3_port}"'),
+                             ("admin_listen", f'"{host.address}:{host.admin_port}"'),
+                             ("peer_listen", f'"{host.address}:{host.peer_port}"'), ("state_dir", host.dir / "state")]:
             lines.append(f"  {field}: {value}")
         lines += [f"  {line}" for line in self.server.splitlines() if line.strip()]
         lines.append("drive:")
@@ -307,7 +312,7 @@ class Cluster:
         h = self.hosts[0] if host is None else host if isinstance(host, Host) else self.hosts[host]
         all_headers = dict(self.auth() if auth else {})
         all_headers.update(headers or {})
-        c = http.client.HTTPConnection("127.0.0.1", h.s3_port, timeout=timeout)
+        c = http.client.HTTPConnection(h.address, h.s3_port, timeout=timeout)
         try:
             c.request(method, path, body, all_headers)
             r = c.getresponse()
