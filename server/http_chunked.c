@@ -12,7 +12,7 @@ static int chunk_size_byte(struct http_chunked *c, uint8_t b) {
   } else if (http_lower(b) >= 'a' && http_lower(b) <= 'f') {
     digit = (unsigned)(http_lower(b) - 'a') + 10;
   } else if (c->state == HTTP_CHUNK_SIZE && (b == ';' || b == '\r')) {
-    c->state = b == ';' ? HTTP_CHUNK_EXTENSION : HTTP_CHUNK_SIZE_LF;
+    c->state = b == ';' ? HTTP_CHUNK_NAME_FIRST : HTTP_CHUNK_SIZE_LF;
     return 0;
   } else {
     return ERR_BODY_INVALID;
@@ -25,13 +25,39 @@ static int chunk_size_byte(struct http_chunked *c, uint8_t b) {
   return 0;
 }
 
+/* Behind a name or a value: the next extension, or the end of the line. */
+static int chunk_extension_end(struct http_chunked *c, uint8_t b) {
+  if (b != ';' && b != '\r') return ERR_BODY_INVALID;
+  c->state = b == ';' ? HTTP_CHUNK_NAME_FIRST : HTTP_CHUNK_SIZE_LF;
+  return 0;
+}
+
 static int chunk_extension_byte(struct http_chunked *c, uint8_t b) {
-  if (b == '\r') {
-    c->state = HTTP_CHUNK_SIZE_LF;
-    return 0;
+  if (b != '\r' && ++c->extension_bytes > HTTP_CHUNK_EXTENSION_BYTES_MAX) return ERR_BODY_INVALID;
+  switch (c->state) {
+    case HTTP_CHUNK_NAME_FIRST:
+      c->state = HTTP_CHUNK_NAME;
+      return http_is_token(b) ? 0 : ERR_BODY_INVALID;
+    case HTTP_CHUNK_NAME:
+      if (http_is_token(b)) return 0;
+      if (b != '=') return chunk_extension_end(c, b);
+      c->state = HTTP_CHUNK_VALUE_FIRST;
+      return 0;
+    case HTTP_CHUNK_VALUE_FIRST:
+      c->state = b == '"' ? HTTP_CHUNK_QUOTED : HTTP_CHUNK_VALUE;
+      return b == '"' || http_is_token(b) ? 0 : ERR_BODY_INVALID;
+    case HTTP_CHUNK_VALUE:
+      return http_is_token(b) ? 0 : chunk_extension_end(c, b);
+    case HTTP_CHUNK_QUOTED:
+      if (b == '"') c->state = HTTP_CHUNK_QUOTED_END;
+      if (b == '\\') c->state = HTTP_CHUNK_QUOTED_PAIR;
+      return http_is_value(b) ? 0 : ERR_BODY_INVALID;
+    case HTTP_CHUNK_QUOTED_PAIR:
+      c->state = HTTP_CHUNK_QUOTED;
+      return http_is_value(b) ? 0 : ERR_BODY_INVALID;
+    default:
+      return chunk_extension_end(c, b);
   }
-  if (!http_is_value(b)) return ERR_BODY_INVALID;
-  return ++c->extension_bytes > HTTP_CHUNK_EXTENSION_BYTES_MAX ? ERR_BODY_INVALID : 0;
 }
 
 static int chunk_trailer_byte(struct http_chunked *c, uint8_t b) {
@@ -66,7 +92,13 @@ static int chunk_framing_byte(struct http_chunked *c, uint8_t b) {
     case HTTP_CHUNK_SIZE_FIRST:
     case HTTP_CHUNK_SIZE:
       return chunk_size_byte(c, b);
-    case HTTP_CHUNK_EXTENSION:
+    case HTTP_CHUNK_NAME_FIRST:
+    case HTTP_CHUNK_NAME:
+    case HTTP_CHUNK_VALUE_FIRST:
+    case HTTP_CHUNK_VALUE:
+    case HTTP_CHUNK_QUOTED:
+    case HTTP_CHUNK_QUOTED_PAIR:
+    case HTTP_CHUNK_QUOTED_END:
       return chunk_extension_byte(c, b);
     case HTTP_CHUNK_SIZE_LF:
       c->digits = 0;

@@ -2,7 +2,9 @@
  *
  * llhttp splits heads only; the body has its own decoder because versions 8 and 9 of llhttp differ
  * in what they let pass here (bare LF, blanks behind a size, endless extensions), and two parsers
- * that disagree about where a request ends are how requests are smuggled. Pure: no I/O, no
+ * that disagree about where a request ends are how requests are smuggled. Extensions are dropped,
+ * but must follow the grammar to the letter, without the blanks that it tolerates: what one parser
+ * takes for the middle of a quoted value, another takes for the end of the line. Pure: no I/O, no
  * allocation. */
 #ifndef KOFN_SERVER_HTTP_CHUNKED_H
 #define KOFN_SERVER_HTTP_CHUNKED_H
@@ -16,7 +18,13 @@
 enum http_chunk_state {
   HTTP_CHUNK_SIZE_FIRST, /* at least one digit */
   HTTP_CHUNK_SIZE,
-  HTTP_CHUNK_EXTENSION,
+  HTTP_CHUNK_NAME_FIRST, /* of an extension: at least one byte */
+  HTTP_CHUNK_NAME,
+  HTTP_CHUNK_VALUE_FIRST,
+  HTTP_CHUNK_VALUE,
+  HTTP_CHUNK_QUOTED,
+  HTTP_CHUNK_QUOTED_PAIR,
+  HTTP_CHUNK_QUOTED_END,
   HTTP_CHUNK_SIZE_LF,
   HTTP_CHUNK_DATA,
   HTTP_CHUNK_DATA_CR,

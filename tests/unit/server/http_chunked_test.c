@@ -29,7 +29,8 @@ static int decode(struct slice text, size_t piece, size_t cap, uint8_t *out, siz
 
 Test(http_chunked, every_piece_and_every_destination_give_the_same_bytes) {
   struct slice text = SLICE_LIT(
-      "5\r\nhello\r\n0001;name=\"v a l\";x\r\n \r\nA\r\n0123456789\r\n00\r\nTrailer: "
+      "5\r\nhello\r\n0001;name=\"v a l\\\"\\\\;\t\xe4\";x;y=z;e=\"\"\r\n "
+      "\r\nA\r\n0123456789\r\n00;end\r\nTrailer: "
       "x\r\nOther:\r\n\r\n"
       "GET / HTTP/1.1\r\n");
   for (size_t piece = 1; piece <= text.len; piece++)
@@ -69,6 +70,26 @@ static const char *const bad_bodies[] = {
     "1;a\nb\r\n",
     "1;a\rb\r\n",
     "1;\x01\r\n",
+    "1;\r\n",
+    "1;=b\r\n",
+    "1;a=\r\n",
+    "1; a\r\n",
+    "1;a \r\n",
+    "1;a =b\r\n",
+    "1;a= b\r\n",
+    "1;a=b c\r\n",
+    "1;;a\r\n",
+    "1;a;\r\n",
+    "1;a(b)\r\n",
+    "1;\xe4\r\n",
+    "1;a=b\"c\"\r\n",
+    "1;a=\"b\r\n",
+    "1;a=\"b\"c\r\n",
+    "1;a=\"b\"=c\r\n",
+    "1;a=\"b\\\r\n",
+    "1;a=\"b\n\"\r\n",
+    "1;a=\"\x7f\"\r\n",
+    "0;\r\n\r\n",
     "00000000000000001\r\n",
     "ffffffffffffffff\r\n",
     "10000000000000000\r\n",
