@@ -217,6 +217,42 @@ static int read_method(struct http_exchange *ex, struct http_refusal *ret_why) {
   return 0;
 }
 
+static bool is_hex(uint8_t c) {
+  return http_is_digit(c) || (http_lower(c) >= 'a' && http_lower(c) <= 'f');
+}
+
+/* A byte of a host's name that stands for itself: RFC 3986, 2.3 and 2.2, sub-delims. */
+static bool is_host_byte(uint8_t c) {
+  if (c >= 0x7f || c <= 0x20) return false;
+  return http_is_digit(c) || (http_lower(c) >= 'a' && http_lower(c) <= 'z') ||
+         strchr("-._~!$&'()*+,;=", c) != NULL;
+}
+
+/* Where the host at the start of `text` ends; text.len + 1 when it is malformed. */
+static size_t host_end(struct slice text) {
+  size_t i = 0;
+  if (text.len > 0 && text.data[0] == '[') { /* an address of IPv6, or of a later version */
+    for (i = 1; i < text.len && (is_host_byte(text.data[i]) || text.data[i] == ':');) i++;
+    return i > 1 && i < text.len && text.data[i] == ']' ? i + 1 : text.len + 1;
+  }
+  while (i < text.len && text.data[i] != ':') {
+    bool escape = text.data[i] == '%' && text.len - i >= 3 && is_hex(text.data[i + 1]) &&
+                  is_hex(text.data[i + 2]);
+    if (!escape && !is_host_byte(text.data[i])) return text.len + 1;
+    i += escape ? 3 : 1;
+  }
+  return i;
+}
+
+/* "host" or "host:port", without user information. Parsers that disagree about a malformed one
+ * send the request to different places: RFC 9112, 3.2. */
+static bool is_authority(struct slice text) {
+  size_t i = host_end(text);
+  if (i > text.len || (i < text.len && text.data[i++] != ':')) return false;
+  while (i < text.len && http_is_digit(text.data[i])) i++;
+  return i == text.len;
+}
+
 /* "http://authority" in front of a path is dropped: RFC 9112, 3.2.2. */
 static struct slice strip_authority(struct slice target) {
   for (size_t scheme = 4; scheme <= 5; scheme++) {
@@ -226,6 +262,8 @@ static struct slice strip_authority(struct slice target) {
       continue;
     size_t i = scheme + 3;
     while (i < target.len && target.data[i] != '/' && target.data[i] != '?') i++;
+    struct slice authority = {target.data + scheme + 3, i - scheme - 3};
+    if (host_end(authority) == 0 || !is_authority(authority)) return target; /* is no path */
     return slice_of(target.data + i, target.len - i);
   }
   return target;
@@ -252,11 +290,7 @@ static int read_host(const struct http_exchange *ex, struct http_refusal *ret_wh
   if (count > 1 || (count == 0 && !ex->http_1_0))
     return refuse_bad(ret_why, "There must be exactly one Host header.");
   struct slice host = http_header_find(&ex->req, "host");
-  for (size_t i = 0; i < host.len; i++) {
-    uint8_t c = host.data[i];
-    if (c <= 0x20 || c >= 0x7f || strchr("/\\?#@<>\"{}|^`", c))
-      return refuse_bad(ret_why, "The Host header is malformed.");
-  }
+  if (!is_authority(host)) return refuse_bad(ret_why, "The Host header is malformed.");
   return 0;
 }
 
