@@ -244,6 +244,10 @@ static void refuse(struct http_conn *conn, const struct http_refusal *why) {
   ex->framing = HTTP_FRAMING_NONE;
   ex->close_after = true;
   ex->req.expect_continue = false;
+  /* Not even a HEAD that is no request gets a body: the client would take it for the next answer.
+   */
+  if (slice_starts_with(slice_of(conn->in, conn->in_len), SLICE_LIT("HEAD ")))
+    ex->req.method = HTTP_M_HEAD;
   conn->phase = HTTP_PHASE_REQUEST;
   if (s->handler.describe)
     s->handler.describe(s->handler.arg, why->status, why->code, why->message, ex->req.id, &body);

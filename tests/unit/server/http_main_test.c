@@ -291,8 +291,21 @@ static void refusals(void) {
     reply_free(&r);
     client_close(&c);
   }
+  /* No body behind the refusal of a HEAD: a proxy would take it for the next answer. */
+  static const char *const heads[] = {"HEAD / HTTP/1.1\r\nHost: h\r\nA : b\r\n\r\n",
+                                      "\r\nHEAD / HTTP/1.1\r\nHost: a b\r\n\r\n",
+                                      "HEAD / HTTP/1.1\n"};
+  for (size_t i = 0; i < ARRAY_LEN(heads); i++) {
+    client_open(&c, &bed);
+    client_say(&c, heads[i]);
+    CHECK(client_reply(&c, true, &r));
+    CHECK(r.status == 400 && reply_has(&r, "Connection: close"));
+    CHECK(client_end(&c) == 0);
+    reply_free(&r);
+    client_close(&c);
+  }
   CHECK(atomic_load(&bed.handled) == handled);
-  CHECK(bed_stats(&bed).bad_requests == before + ARRAY_LEN(refused) + 2);
+  CHECK(bed_stats(&bed).bad_requests == before + ARRAY_LEN(refused) + ARRAY_LEN(heads) + 2);
 }
 
 static void broken_chunks(void) {
