@@ -52,9 +52,6 @@ void put_answer(struct object_put *put, int err) {
 static void put_timer(struct env_timer *t) {
   struct object_put *put = container_of(t, struct object_put, timer);
   switch (put->state) {
-    case PUT_BODY:
-      put->stage_stalled = true;
-      break;
     case PUT_ACCEPT:
       put->accept_waited = true;
       break;
@@ -131,6 +128,7 @@ static void put_body_begin(struct object_put *put) {
     return;
   }
   put_body_shape(put);
+  put_lag_leave_out(put);
   if (put->body && put->want_body) put->want_body(put->arg);
 }
 
@@ -234,6 +232,7 @@ static bool put_step(struct object_put *put) {
 void put_advance(struct object_put *put) {
   put->refs++;
   while (put_step(put)) continue;
+  put_lag_update(put);
   if (--put->refs == 0 && put->answered) put_free(put);
 }
 

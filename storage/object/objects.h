@@ -7,7 +7,13 @@
 #include "storage/object/peer.h"
 #include "storage/object/placement.h"
 
-#define OBJECT_SUSPECT_MS 1000    /* PROTOCOL.md 1: how long an ack waits for the drives beyond W */
+/* PROTOCOL.md 1: how long an answer waits for the drives beyond W. */
+#define OBJECT_SUSPECT_MS 1000
+#define OBJECT_PATIENCE_MS_MIN \
+  20 /* where W acks leave a spare chunk: as long as W took, at least */
+/* What one loop lets stand at a drive that others no longer wait for. */
+#define OBJECT_LAG_OPS_MAX 64
+#define OBJECT_LAG_BYTES_MAX (8u << 20)
 #define OBJECT_UNDETERMINED_MS 50 /* PROTOCOL.md 6: how long a read waits for a PUT in flight */
 #define OBJECT_RESOLVE_TRIES 6
 #define OBJECTS_HEALED_MAX 64

@@ -122,6 +122,9 @@ struct peer {
   bool suspect; /* silent for 1 s with a call outstanding; cleared when it answers anything */
   uint32_t latency_us; /* smoothed time of a READ or FETCH; 0 unknown; see peer_latency_us */
   uint64_t latency_ms; /* env_now_ms of its last sample */
+  /* PUTs and DELETEs that W other drives have taken and this one still works on; their buffers. */
+  unsigned lag_ops;
+  size_t lag_bytes;
 };
 
 /* The loop's own; the admin page of another loop looks at `up`. */

@@ -4,6 +4,7 @@
  *   put_body.c       the body -> windows: buffers, reading
  *   put_code.c       a window -> units: MD5, encode, CRCs, chunk digests (CPU work)
  *   put_stage.c      units -> STAGE at the slots; which slots are left out; DROP
+ *   put_lag.c        how long the drives beyond W are waited for, and which are not asked at all
  *   put_condition.c  READ, the queue of conditional writers, promise, settle; recovery of a lost
  * race put_accept.c     the row, ACCEPT, COMMIT, the answer
  *
@@ -59,6 +60,11 @@ struct put_window {
   uint64_t stripe_first;
   unsigned stripe_count;
   struct peer_unit units[MAP_SLOTS_MAX][PEER_UNITS_MAX]; /* by slot and stripe, once coded */
+};
+
+struct put_wait {
+  uint64_t began_ms, w_ms; /* sent; W had acked */
+  bool w_acked;
 };
 
 struct put_slot {
@@ -128,7 +134,9 @@ struct object_put {
   uint32_t staged;                     /* may hold a stage of ours */
   uint32_t stage_pending, stage_acked; /* of the window that is being staged */
   uint32_t no_space;                   /* of those not live: because the drive is full */
-  bool stage_stalled;                  /* the timer of the drives beyond W has run out */
+  struct put_wait wait; /* for the drives beyond W; of a window, then of the ACCEPTs */
+  uint32_t lagging;     /* slots counted in their peer's lag_ops */
+  size_t lag_bytes;     /* what each of them counts in lag_bytes */
 
   /* READ and promise */
   struct gather *query;
@@ -146,7 +154,7 @@ struct object_put {
   /* accept */
   struct accept accept;
   unsigned accept_rounds;
-  bool accept_waited; /* OBJECT_SUSPECT_MS since W acks have passed */
+  bool accept_waited; /* OBJECT_SUSPECT_MS have passed since W acks cannot come together */
   uint64_t mtime_ms;
   bool maybe; /* some drive accepted, or may have: "nothing happened" is no answer any more */
   unsigned recover_rounds;
@@ -187,6 +195,23 @@ void put_code_start(struct object_put *put, struct put_window *w);
 _must_check_ int put_code_end(struct object_put *put);
 void put_code_abort(struct object_put *put);
 
+/* put_lag.c */
+/* Leaves out drives that lag, as far as W and a spare chunk allow. */
+void put_lag_leave_out(struct object_put *put);
+/* Keeps the peers' counts of what they lag behind with. */
+void put_lag_update(struct object_put *put);
+void put_wait_begin(struct object_put *put);
+/* W have acked; the first call counts. */
+void put_wait_w(struct object_put *put);
+/* How long the drives beyond W are waited for, since put_wait_w, by what does not need them. */
+uint64_t put_wait_patience(const struct object_put *put);
+/* Whether `longest_ms` since put_wait_w are not over; arms the timer for their end. */
+bool put_wait_goes_on(struct object_put *put, uint64_t longest_ms);
+/* Slots whose last window is still being staged while the rest goes on. */
+static inline uint32_t put_trailing(const struct object_put *put) {
+  return put->state >= PUT_TURN ? put->stage_pending & put->live : 0;
+}
+
 /* put_stage.c */
 void put_stage_start(struct object_put *put, struct put_window *w);
 /* Leaves out who is too slow; true when the window is staged at every live slot. */
@@ -210,6 +235,8 @@ void put_promise_begin(struct object_put *put, enum put_state state);
 void put_turn_leave(struct object_put *put);
 
 /* put_accept.c */
+/* The chunk of a trailing slot is whole: its ACCEPT, if it is still wanted. */
+void put_accept_late(struct object_put *put, unsigned slot);
 /* Encodes the row as it would be, with `ver`; the caller frees. */
 _must_check_ int put_row_encode(struct object_put *put, const struct version *ver,
                                 uint8_t **ret_bytes, size_t *ret_len);

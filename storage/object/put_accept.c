@@ -1,7 +1,7 @@
 /* put_accept.c: the row, its ACCEPT at every slot whose chunk is whole, and the answer; see put.h.
  *
  * W acks: chosen; COMMIT at once, then the answer when every other slot has acked, failed or been
- * silent for OBJECT_SUSPECT_MS. Less: success can still be found out (recovery), or it is unknown.
+ * waited for (put_lag.c). Less: success can still be found out (recovery), or it is unknown.
  * Only where every drive that was asked has refused is it certain that nothing happened. */
 #include <errno.h>
 #include <stdlib.h>
@@ -48,6 +48,7 @@ static void put_accept_send(struct object_put *put) {
 #ifdef KOFN_TEST_SWITCHES
     if (put->o->test_stop_after_accepts && sent == put->o->test_stop_after_accepts) break;
 #endif
+    if (put->stage_pending >> i & 1) continue;
     if (put->is_inline && put->size > 0)
       accept_send(a, i, w->units[i], w->stripe_count);
     else
@@ -56,6 +57,17 @@ static void put_accept_send(struct object_put *put) {
     put_ref(put);
     sent++;
   }
+}
+
+void put_accept_late(struct object_put *put, unsigned slot) {
+  struct accept *a = &put->accept;
+  if (put->state == PUT_RECOVER || put->state == PUT_FAIL || put->silent || !a->slots) return;
+  if (put->state == PUT_DONE && !accept_chosen(a)) {
+    (void)put_stage_drop(put, 1u << slot);
+    return;
+  }
+  accept_send(a, slot, NULL, 0);
+  if (a->pending >> slot & 1) put_ref(put);
 }
 
 /* Before the first ACCEPT of this round. */
@@ -91,11 +103,12 @@ void put_accept_start(struct object_put *put, const struct version *ver) {
   env_timer_stop(put->env, &put->timer);
   put->result.ver = *ver;
   put->accept_rounds++;
+  put_wait_begin(put);
   put_accept_send(put);
 }
 
 static uint32_t put_accept_missing(const struct object_put *put) {
-  return slots_all(put->place.n) & ~put->accept.acked & ~put->accept.pending;
+  return slots_all(put->place.n) & ~put->accept.acked & ~put->accept.pending & ~put_trailing(put);
 }
 
 /* Every drive that was asked refused, or a promise round has proven that nothing was chosen. */
@@ -153,13 +166,12 @@ static bool put_accept_lost(struct object_put *put) {
 
 /* Whether the answer waits for drives beyond W. */
 static bool put_accept_waits(struct object_put *put) {
-  uint32_t waited_for = put->accept.pending;
-  slots_foreach(i, put->accept.pending) {
+  uint32_t waited_for = put->accept.pending | put_trailing(put);
+  put_wait_w(put);
+  slots_foreach(i, waited_for) {
     if (put->place.peers[i]->suspect) waited_for &= ~(1u << i);
   }
-  if (!waited_for || put->accept_waited) return false;
-  if (!put->timer.armed) env_timer_start(put->env, &put->timer, OBJECT_SUSPECT_MS);
-  return true;
+  return waited_for && put_wait_goes_on(put, put_wait_patience(put));
 }
 
 #ifdef KOFN_TEST_SWITCHES
@@ -188,7 +200,7 @@ bool put_accept_step(struct object_put *put) {
     put_answer(put, 0);
     return true;
   }
-  if (slots_count(a->acked | a->pending) >= put->place.w) return false;
+  if (slots_count(a->acked | a->pending | put_trailing(put)) >= put->place.w) return false;
   return put_accept_lost(put);
 }
 
@@ -201,8 +213,8 @@ void put_accept_trail(struct object_put *put) {
   }
   if (!a->slots) return;
   accept_commit(a, put_accept_missing(put));
-  if (a->pending) return;
-  (void)put_stage_drop(put, a->refused);
+  if (a->pending || put_trailing(put)) return;
+  (void)put_stage_drop(put, ~a->acked); /* refused, or not asked any more */
   for (unsigned i = 0; i < PUT_WINDOWS; i++)
     if (!put->stage_pending) put_window_release(put, &put->windows[i]);
 }

@@ -186,6 +186,7 @@ static void put_body_stage(struct object_put *put) {
   if (w->state != WINDOW_STAGING || !put_stage_step(put)) return;
   w->state = WINDOW_FREE;
   put->stage_seq++;
+  if (put->stage_pending) return; /* a slot that trails still sends from it */
   if (put->body_ended || put->reading) put_window_release(put, w);
 }
 

@@ -1,8 +1,9 @@
 /* put_stage.c: a window's units to the drives, and who is left out; see put.h.
  *
- * A slot leaves this PUT when its STAGE fails, or when W others have acked the window and it stays
- * silent for OBJECT_SUSPECT_MS (at once where it is suspect already). What it holds is dropped when
- * its call has ended. */
+ * A slot leaves this PUT when its STAGE fails, or when W others have acked the window and it is
+ * suspect or silent for OBJECT_SUSPECT_MS. What it holds is dropped when its call has ended. The
+ * last window does not wait so long: a slot that is late with it trails behind, its ACCEPT follows
+ * its STAGE. */
 #include "config/err.h"
 #include "storage/object/oneway.h"
 #include "storage/object/put.h"
@@ -20,7 +21,10 @@ static void put_stage_done(struct peer_call *call) {
     if (err == ERR_NO_SPACE) put->no_space |= bit;
   }
   peer_call_release(call);
-  if (!(put->live & bit) && put->state != PUT_FAIL) (void)put_stage_drop(put, bit);
+  if (!(put->live & bit) && put->state != PUT_FAIL)
+    (void)put_stage_drop(put, bit);
+  else if (err == 0 && put->state >= PUT_ACCEPT)
+    put_accept_late(put, (unsigned)(s - put->slots));
   put_unref_advance(put);
 }
 
@@ -47,7 +51,7 @@ static void put_stage_send(struct object_put *put, struct put_window *w, unsigne
 
 void put_stage_start(struct object_put *put, struct put_window *w) {
   put->stage_acked = 0;
-  put->stage_stalled = false;
+  put_wait_begin(put);
   slots_foreach(i, put->live) put_stage_send(put, w, i);
 }
 
@@ -56,20 +60,29 @@ static void put_stage_cut(struct object_put *put, unsigned slot) {
   peer_cancel(&put->slots[slot].call);
 }
 
+/* Whether the window is as good as staged although `late` slots have not acked it. */
+static bool put_stage_without(struct object_put *put, uint32_t late) {
+  bool last = put->body_ended && put->stage_seq + 1 == put->read_seq;
+  put_wait_w(put);
+  slots_foreach(i, late) {
+    if (put->place.peers[i]->suspect) put_stage_cut(put, i);
+  }
+  late &= put->live;
+  if (!late || put_wait_goes_on(put, last ? put_wait_patience(put) : OBJECT_SUSPECT_MS))
+    return false;
+  if (last) return true;
+  slots_foreach(i, late) put_stage_cut(put, i);
+  return false;
+}
+
 bool put_stage_step(struct object_put *put) {
   if (slots_count(put->live) < put->place.w) {
     put_fail(put, put_stage_shortage(put));
     return false;
   }
   uint32_t late = put->stage_pending & put->live;
-  if (late && slots_count(put->stage_acked & put->live) >= put->place.w) {
-    slots_foreach(i, late) {
-      if (put->stage_stalled || put->place.peers[i]->suspect) put_stage_cut(put, i);
-    }
-    if ((late & put->live) && !put->timer.armed)
-      env_timer_start(put->env, &put->timer, OBJECT_SUSPECT_MS);
-  }
-  if (put->stage_pending) return false;
+  bool enough = slots_count(put->stage_acked & put->live) >= put->place.w;
+  if (put->stage_pending && !(late && enough && put_stage_without(put, late))) return false;
   env_timer_stop(put->env, &put->timer);
   return true;
 }

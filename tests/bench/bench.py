@@ -196,24 +196,28 @@ class Bench:
             self.say(f"streams: {entry}")
 
     def slow_hosts(self, subject):
-        """Others' p99 while the last host is stopped, and while it runs a tenth of the time."""
+        """Others' p99 while the last host is stopped, and while it runs a tenth of the time; each round beside a whole one."""
         pid = subject.cluster.hosts[-1].pid
         urls = subject.urls()[:-1]
         for size in (4 * KIB, MIB):
             self.fill(subject, size)
             for method in ("GET", "PUT"):
-                whole = self.step(subject, method, size, 16, urls=urls)
-                with Paused(pid):
-                    time.sleep(3)  # it is suspect by now
-                    stopped = self.step(subject, method, size, 16, urls=urls)
-                subject.cluster.wait_ready()
-                with Slowed(pid):
-                    slowed = self.step(subject, method, size, 16, urls=urls)
-                subject.cluster.wait_ready()
+                rounds = {"whole": [], "stopped": [], "slowed": []}
+                for _ in range(self.rounds):
+                    rounds["whole"].append(self.step(subject, method, size, 16, urls=urls))
+                    with Paused(pid):
+                        time.sleep(3)  # it is suspect by now
+                        rounds["stopped"].append(self.step(subject, method, size, 16, urls=urls))
+                    subject.cluster.wait_ready()
+                    with Slowed(pid):
+                        rounds["slowed"].append(self.step(subject, method, size, 16, urls=urls))
+                    subject.cluster.wait_ready()
                 entry = {"subject": subject.name, "method": method, "size": size}
-                for name, got in (("whole", whole), ("stopped", stopped), ("slowed", slowed)):
-                    entry[name] = {k: got[k] for k in ("p50_ms", "p99_ms", "requests_s", "errors", "error")}
-                    entry[name]["p99_ratio"] = got["p99_ms"] / whole["p99_ms"] if whole["p99_ms"] else None
+                for name, got in rounds.items():
+                    entry[name] = {k: statistics.median(r[k] for r in got) for k in ("p50_ms", "p99_ms", "requests_s")}
+                    entry[name]["errors"] = sum(r["errors"] for r in got)
+                    entry[name]["error"] = next((r["error"] for r in got if r["error"]), "")
+                    entry[name]["p99_ratio"] = spread([r["p99_ms"] / w["p99_ms"] for r, w in zip(got, rounds["whole"])])
                 self.result["slow_hosts"].append(entry)
                 self.say(f"slow host: {entry}")
 

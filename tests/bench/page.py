@@ -77,7 +77,7 @@ def extra_tables(result):
                        for e in result["slow_clients"]]))
     if result["slow_hosts"]:
         rows = [[f"{e['method']} {size_words(e['size'])}", e["subject"]]
-                + [f"{number(e[s]['p99_ms'])}" + (f" ({number(e[s]['p99_ratio'])}x)" if s != "whole" else "")
+                + [f"{number(e[s]['p99_ms'])}" + (f" ({number(e[s]['p99_ratio']['median'])}x)" if s != "whole" else "")
                    + (f" {e[s]['errors']} errors" if e[s]["errors"] else "") for s in ("whole", "stopped", "slowed")]
                 for e in result["slow_hosts"]]
         found.append(("p99 in ms of the others, 16 connections: all hosts whole, one stopped, one at a tenth of its speed",

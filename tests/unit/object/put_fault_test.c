@@ -123,22 +123,6 @@ Test(put_fault, a_silent_drive_is_left_out) {
   }
 }
 
-/* Silent on the ACCEPT only: the answer waits for a second, its late ack gets the COMMIT. */
-Test(put_fault, a_straggler_gets_its_commit) {
-  struct fake_cluster *c = open_cluster();
-  struct fake_peer *p = bed_slot(c, KEY, 2);
-  p->delay_ms = 3000;
-  struct put_run r;
-  put_run_open(&r, c, KEY, big, 5000);
-  put_run_start(&r);
-  cr_assert_eq(put_run_wait(&r), 0);
-  cr_assert_geq(bed.now_ms, 1000 + OBJECT_SUSPECT_MS);
-  cr_assert_lt(bed.now_ms, 1000 + 1500);
-  cr_assert_eq(r.result.missing, 1u << 2);
-  check_degraded(c, &r, 5000, 0);
-  close_cluster(c);
-}
-
 /* One that is suspect already is not waited for. */
 Test(put_fault, a_suspect_straggler_is_not_waited_for) {
   struct fake_cluster *c = open_cluster();
