@@ -61,6 +61,7 @@ class Shared:
         self.ops = fork.Array("i", slots)          # operations begun on each slot
         self.busy = fork.Array("i", hosts)         # requests in flight at each host
         self.disturbed = fork.Array("d", hosts)    # when something was last done to each host
+        self.away = fork.Array("i", hosts)         # 1: killed or stopped now; most clients keep off, as behind a balancer
         self.acknowledged = fork.Value("i", 0)     # writes
         self.faults = fork.Value("i", 0)
         self.stop = fork.Event()
@@ -84,13 +85,19 @@ class Client(threading.Thread):
                 self.shared.ops[slot] += 1
                 generation = self.shared.ops[slot] // self.w.ops_per_key
             kind = KINDS[slot % 3]
-            key, host = f"{kind}-{slot}/{self.w.name}{generation}", self.rng.randrange(len(self.c.hosts))
+            key, host = f"{kind}-{slot}/{self.w.name}{generation}", self.any_host()
             act = self.rng.choices(names, weights)[0]
             try:
                 getattr(self, act)(key, host)
             except Exception as e:  # a fault of the test itself must not pass for silence
                 self.fault(f"client {self.label}: {act} {key}: {e!r}")
                 raise
+
+    def any_host(self):
+        number = self.rng.randrange(len(self.c.hosts))
+        if self.shared.away[number] and self.rng.random() < 0.9:
+            number = self.rng.randrange(len(self.c.hosts))
+        return number
 
     def fault(self, words):
         self.faults.append(words)
@@ -172,7 +179,7 @@ class Client(threading.Thread):
         old, etag = self.get(key, number)
         if not old:
             return self.put(key, number)
-        value, again = self.new_value(), self.rng.randrange(len(self.c.hosts))
+        value, again = self.new_value(), self.any_host()
         self.write("swap", key, again, "swap", (old, value), body_of(key, value), {"If-Match": etag}, old)
 
     def get(self, key, number):
@@ -269,6 +276,11 @@ class Workload:
         """To be called before and after something is done to a host: its requests may hang then."""
         self.shared.disturbed[host.index] = time.monotonic()
 
+    def away(self, host, yes):
+        """A host is killed or stopped now, or is back."""
+        self.disturb(host)
+        self.shared.away[host.index] = yes
+
     def busiest(self):
         """The host with the most requests in flight."""
         return self.c.hosts[max(range(len(self.c.hosts)), key=lambda i: self.shared.busy[i])]
@@ -352,8 +364,9 @@ class Workload:
             listed = set(self.c.list_keys(self.bucket, host=host))
             assert listed == present, f"{host.id} lists only: {listed - present}; reads only: {present - listed}"
 
-    def judge_all(self, say=print):
-        """Everything that must hold once all faults have stopped, in the order in which it can be seen."""
+    def judge_all(self, say=print, without=()):
+        """Everything that must hold once all faults have stopped, in the order in which it can be seen. `without`: hosts
+        whose drives are out of service."""
         found = self.final_reads()
         present = {key for key, value in found.items() if value is not None}
         self.check_lists(present)
@@ -362,26 +375,26 @@ class Workload:
         assert not self.faults, self.faults[:10]
         assert self.hard <= len(self.histories) // 4, f"{self.hard} histories could not be judged"
         say(f"ok: {judged} histories are linearizable ({self.hard} were too hard to judge)")
-        wait_for_rest(self.c)
+        wait_for_rest(self.c, without)
         again = self.final_reads(hosts=[self.c.hosts[-1]])
         flipped = [key for key in found if found[key] != again[key]]
         assert not flipped, f"changed though nobody wrote: {[(k, found[k], again[k]) for k in flipped[:5]]}"
         say("ok: no undecided row and no connection is left, and what was unknown stays as it was seen")
         return found
 
-    def delete_all(self, say=print):
+    def delete_all(self, say=print, without=()):
         """With the last object the last trace must go (but for tombstones), also where a host missed a delete."""
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda key: self.c.delete(self.bucket, key), self.histories))
         assert all(a.status == 204 for a in answers), [a for a in answers if a.status != 204][:3]
-        nothing_left(self.c)
+        nothing_left(self.c, without)
         say("ok: with the last object the last chunk has gone from every drive's files and index")
 
 
-def drives_at_rest(c):
+def drives_at_rest(c, without=()):
     """What must be gone once nobody asks for anything: undecided rows and buffers in use."""
     left = []
-    for host in c.hosts:
+    for host in (h for h in c.hosts if h not in without):
         text = host.request_admin("GET", "/metrics")[1].decode()
         for name in ("kofn_drive_undecided_rows", "kofn_http_connections_open"):
             for m in re.finditer(rf"^{name}(\S*) (\d+)$", text, re.M):
@@ -390,19 +403,19 @@ def drives_at_rest(c):
     return left
 
 
-def wait_for_rest(c, timeout=90):
+def wait_for_rest(c, without=(), timeout=90):
     end = time.monotonic() + timeout
-    while (left := drives_at_rest(c)) and time.monotonic() < end:
+    while (left := drives_at_rest(c, without)) and time.monotonic() < end:
         time.sleep(0.25)
     assert not left, f"{timeout} s after the last request: {left}"
 
 
-def nothing_left(c, timeout=90):
+def nothing_left(c, without=(), timeout=90):
     """Waits until drives whose objects are all deleted hold no chunk, no row to decide and nothing to drop."""
-    end = time.monotonic() + timeout
+    end, drives = time.monotonic() + timeout, [d for h in c.hosts if h not in without for d in h.drives]
     while True:
         left = []
-        for drive, (files, tables) in remains.of_cluster(c).items():
+        for drive, (files, tables) in remains.of_drives(drives).items():
             left += [f"{drive}: {len(files)} chunk files"] if files else []
             left += [f"{drive}: {len(tables[t])} in {t}: {next(iter(tables[t]))[:48]!r}"
                      for t in ("und", "drop", "trash", "blob", "inline") if tables[t]]
