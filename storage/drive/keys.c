@@ -195,6 +195,13 @@ int key_walk_seek(struct key_walk *w, struct slice key, bool after) {
     key.len = KEY_BYTES_MAX;
     after = true;
   }
+  /* No key holds U+0000 either, and 00 means another thing in the index: what is above such a key
+   * is what is above its bytes in front of it. */
+  const uint8_t *nul = key.len ? memchr(key.data, 0, key.len) : NULL;
+  if (nul) {
+    key.len = (size_t)(nul - key.data);
+    after = true;
+  }
   struct index_key at;
   while (key.len > KEYS_TAIL_BYTES_MAX) {
     keys_build(w->ctx[w->depth], key, KEYS_CHILD, &at);

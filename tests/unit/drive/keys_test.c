@@ -162,6 +162,42 @@ Test(keys, rows_of_one_key_stand_alone) {
   bed_end(&b);
 }
 
+/* A marker may be any bytes of a client: "a\0b" is above "a", and no key equals it. */
+Test(keys, seeks_behind_a_nul_byte) {
+  static const struct {
+    const char *from;
+    size_t len;
+    const char *want;
+  } cases[] = {{"a\0b", 3, "a\x01"},
+               {"a\0", 2, "a\x01"},
+               {"\0", 1, "a"},
+               {"a\x01\0", 3, "aa"},
+               {"b\0c", 3, NULL}};
+  struct bed b;
+  struct store *store;
+  struct store_txn *txn;
+  struct key_walk w;
+  struct key_row row;
+  struct id128 bucket = bed_id(1);
+  bed_format(&b);
+  cr_assert_eq(store_lmdb_open(b.path, BED_MAP_BYTES, false, &store), 0);
+  cr_assert_eq(store_begin(store, true, &txn), 0);
+  static const char *const names[] = {"a", "a\x01", "aa", "b"};
+  for (unsigned i = 0; i < ARRAY_LEN(names); i++)
+    put_row(txn, &bucket, slice_str(names[i]), 1, true);
+  cr_assert_eq(key_walk_open(txn, &bucket, &w), 0);
+  for (unsigned i = 0; i < ARRAY_LEN(cases); i++)
+    for (int after = 0; after < 2; after++) {
+      cr_assert_eq(key_walk_seek(&w, slice_of(cases[i].from, cases[i].len), after), 0);
+      cr_assert_eq(key_walk_next(&w, &row), cases[i].want != NULL, "case %u", i);
+      if (cases[i].want) cr_assert(slice_eq(w.key, slice_str(cases[i].want)), "case %u", i);
+    }
+  key_walk_close(&w);
+  store_abort(txn);
+  store->ops->close(store);
+  bed_end(&b);
+}
+
 Test(keys, refuses_what_is_no_key) {
   static uint8_t big[KEY_BYTES_MAX + 1];
   memset(big, 'k', sizeof big);
