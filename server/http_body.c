@@ -18,6 +18,18 @@ bool http_body_over(const struct http_exchange *ex) {
   }
 }
 
+bool http_body_skippable(const struct http_exchange *ex) {
+  const struct http_conn *conn = ex->req.conn;
+  if (ex->framing == HTTP_FRAMING_LENGTH)
+    return ex->left <= conn->in_len || ex->left - conn->in_len <= HTTP_DRAIN_BYTES_MAX;
+  if (ex->framing != HTTP_FRAMING_CHUNKED) return true;
+  struct http_chunked ahead = ex->chunked;
+  struct slice in = {conn->in, conn->in_len};
+  size_t n;
+  return http_chunked_decode(&ahead, &in, NULL, SIZE_MAX, &n) == 0 &&
+         ahead.state == HTTP_CHUNK_DONE;
+}
+
 void http_body_fail(struct http_exchange *ex, int err) {
   if (ex->body_err == 0) ex->body_err = err;
   if (!ex->read.active || ex->read.done) return;

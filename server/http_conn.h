@@ -198,6 +198,10 @@ _must_check_ int http_head_parse(struct http_exchange *ex, struct slice head,
 extern const struct body_ops http_body_ops;
 /* The whole body was consumed from the connection. */
 bool http_body_over(const struct http_exchange *ex);
+/* What is left of the body is so short that it will be skipped for sure. Nobody knows that of
+ * chunks that have not arrived: a client that was not told of the end would use the connection, and
+ * a proxy would fail another client's request on it. */
+bool http_body_skippable(const struct http_exchange *ex);
 /* Where the socket may be read straight into the pending read; 0 when nowhere. */
 size_t http_body_direct(struct http_exchange *ex, uint8_t **ret_at);
 void http_body_direct_done(struct http_exchange *ex, size_t n);

@@ -73,9 +73,7 @@ static bool must_close(const struct http_exchange *ex) {
   /* A client that still waits for its 100 may or may not send the body now: nobody can tell what
    * the next byte is. */
   if (ex->req.expect_continue) return true;
-  uint64_t buffered = conn->in_len;
-  return ex->framing == HTTP_FRAMING_LENGTH && ex->left > buffered &&
-         ex->left - buffered > HTTP_DRAIN_BYTES_MAX;
+  return !http_body_skippable(ex);
 }
 
 /* Status line and headers into head_out. False: the answer cannot be built. */

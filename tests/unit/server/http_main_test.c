@@ -337,9 +337,10 @@ static void unread_bodies(void) {
   client_say(&c, head);
   client_send(&c, data, HTTP_DRAIN_BYTES_MAX);
   expect_text(&c, 403, "no");
-  client_say(&c, "PUT /refuse HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n8000\r\n");
-  client_send(&c, data, 0x8000);
-  client_say(&c, "\r\n0\r\n\r\nGET /hello HTTP/1.1\r\nHost: h\r\n\r\n");
+  client_say(
+      &c,
+      "PUT /refuse HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n87654321\r\n"
+      "0\r\n\r\nGET /hello HTTP/1.1\r\nHost: h\r\n\r\n");
   expect_text(&c, 403, "no");
   expect_text(&c, 200, "hello");
   /* Too large: the answer says so, arrives whole, and the connection ends without a reset. */
@@ -352,13 +353,20 @@ static void unread_bodies(void) {
   reply_free(&r);
   CHECK(client_end(&c) == 0);
   client_close(&c);
-  /* Chunked and without end: the promise to keep the connection is taken back at the limit. */
-  client_open(&c, &bed);
-  client_say(&c, "PUT /refuse HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n200000\r\n");
-  client_send(&c, data, sizeof data);
-  expect_text(&c, 403, "no");
-  CHECK(client_end(&c) == 0);
-  client_close(&c);
+  /* Chunks that are not there yet may be endless, or none: the answer says that it is the last. */
+  static const char *const cut[] = {"8000\r\n", "8\r\n87654321\r\n0\r\n", "0\r\n\rX", ""};
+  for (size_t i = 0; i < ARRAY_LEN(cut); i++) {
+    client_open(&c, &bed);
+    snprintf(head, sizeof head,
+             "PUT /refuse HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n%s", cut[i]);
+    client_say(&c, head);
+    CHECK(client_reply(&c, false, &r));
+    CHECK(r.status == 403 && reply_has(&r, "Connection: close"));
+    reply_free(&r);
+    client_send(&c, data, sizeof data);
+    CHECK(client_end(&c) == 0);
+    client_close(&c);
+  }
 }
 
 static void large_answers(void) {
