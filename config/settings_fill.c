@@ -303,8 +303,19 @@ static int fill_user(struct fill *fl, unsigned index, const struct raw_item *ite
   struct place p = {SECTION_USERS, (int)index, -1, NULL, item->line, NULL};
   int err = fill_item(fl, p, item, u);
   if (err < 0) return err;
-  if (!u->name && !(u->name = strdup(u->access_key))) return schema_no_memory(fl->raw);
-  return 0;
+  if (u->name) return 0;
+  /* A user's name stands in the rows of its buckets and is printed as one: not every key will do.
+   */
+  if (!value_is_name(u->access_key, SETTINGS_NAME_BYTES_MAX)) {
+    char range[SCHEMA_RANGE_BYTES_MAX];
+    p.field = "name";
+    schema_range(
+        schema_field_at(SECTION_USERS, (unsigned)schema_field_find(SECTION_USERS, p.field, 4)),
+        range);
+    return schema_refuse(fl->raw, &p, "is missing, and the access key is no name (%s)", range);
+  }
+  u->name = strdup(u->access_key);
+  return u->name ? 0 : schema_no_memory(fl->raw);
 }
 
 static int fill_lists(struct fill *fl) {

@@ -115,6 +115,23 @@ Test(settings, what_is_listed_twice_is_refused) {
                    "kofn.yaml:9: users[1].name: \"a\" is taken by users[0] (line 8)");
 }
 
+/* The name that a user has for want of one becomes the owner of buckets. */
+Test(settings, an_access_key_that_is_no_name_needs_one) {
+#define KEY64 "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"
+  cr_assert_str_eq(refusal(CLUSTER HOSTS POOLS "users: [{access_key: " KEY64
+                                               ", secret_key: rootsecret}]\n" SERVER),
+                   "kofn.yaml:7: users[0].name: is missing, and the access key is no name "
+                   "(1 to 63 of A-Z a-z 0-9 . _ -)");
+  cr_assert_not_null(strstr(
+      refusal(CLUSTER HOSTS POOLS "users: [{access_key: 'a\"c', secret_key: rootsecret}]\n" SERVER),
+      "users[0].name: is missing"));
+  struct settings *s = accept_settings(CLUSTER HOSTS POOLS "users: [{name: u, access_key: " KEY64
+                                                           ", secret_key: rootsecret}]\n" SERVER);
+  cr_assert_str_eq(s->users[0].name, "u");
+  settings_free(s);
+#undef KEY64
+}
+
 Test(settings, pools_that_cannot_be) {
 #define POOL(text) refusal(CLUSTER HOSTS "pools:\n  - {name: a, " text "}\n" USERS SERVER)
   cr_assert_str_eq(POOL("k: 31, m: 2"),
