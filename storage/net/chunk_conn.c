@@ -412,7 +412,7 @@ static int rx_ping(struct chunk_conn *c) {
   c->server->policy->fill(c->server->policy, hello);
   struct byte_writer w = {0};
   frame_begin(&w, FRAME_PONG);
-  hello_put_drives(&w, hello);
+  hello_put_pong(&w, hello);
   free(hello);
   int err = frame_end(&w, FRAME_PONG, 0, 0);
   if (err < 0)

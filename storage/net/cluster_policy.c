@@ -7,7 +7,7 @@
 #include "config/err.h"
 #include "config/log.h"
 #include "storage/net/cluster_impl.h"
-#include "storage/net/env_uv.h"
+#include "storage/net/wall_clock.h"
 
 #define DIFFERENCE_BYTES_MAX 320
 
@@ -20,7 +20,7 @@ static void policy_fill(struct hello_policy *p, struct hello *out) {
   *out = (struct hello){
       .protocol_min = HELLO_PROTOCOL_MIN,
       .protocol_max = HELLO_PROTOCOL_MAX,
-      .wall_ms = wall_clock_ms(),
+      .wall_ms = wall_clock_own_ms(),
       .drive_count = c->own_count,
       .canonical = c->canonical,
   };
@@ -192,6 +192,7 @@ static int policy_check(struct hello_policy *p, int host, const struct hello *re
   struct state *s = state_lock(c->dir);
   err = check_locked(c, s, host, remote, r);
   state_unlock(c->dir);
+  if (err == 0) wall_clock_heard((unsigned)host, remote->wall_ms);
   return err;
 }
 

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include "config/err.h"
 #include "config/log.h"
@@ -59,17 +58,6 @@ static void count(uint64_t *counter) {
 static uint64_t env_uv_now_ms(struct env *env) {
   (void)env;
   return uv_hrtime() / 1000000;
-}
-
-uint64_t wall_clock_ms(void) {
-  struct timespec ts;
-  clock_gettime(CLOCK_REALTIME, &ts);
-  uint64_t ms = (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-#ifdef KOFN_TEST_SWITCHES
-  const char *offset = getenv("KOFN_TEST_CLOCK_OFFSET_MS");
-  if (offset) ms += (uint64_t)strtoll(offset, NULL, 10);
-#endif
-  return ms;
 }
 
 static uint64_t env_uv_wall_ms(struct env *env) {

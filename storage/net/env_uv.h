@@ -4,6 +4,7 @@
 
 #include <uv.h>
 
+#include "storage/net/wall_clock.h"
 #include "storage/object/env.h"
 
 /* Work up to this many bytes runs on the loop itself (deferred, never inside the call): a thread's
@@ -48,10 +49,6 @@ void env_uv_turn_end(struct env_uv *e, struct env_uv_turn *t);
 /* No work, timer or buffer may be outstanding. Closes its handles; run the loop once more after it.
  */
 void env_uv_close(struct env_uv *e);
-
-/* The wall clock that env and drives share: CLOCK_REALTIME; in builds with test switches moved by
- * KOFN_TEST_CLOCK_OFFSET_MS. */
-uint64_t wall_clock_ms(void);
 
 /* Readable from any thread. buffer_bytes: mapped now (out and cached); buffer_bytes_max: the most
  * there ever were. */

@@ -36,7 +36,7 @@ enum frame_type {
   FRAME_CANCEL, /* the sender no longer wants the reply of this stream */
   FRAME_CONTROL,
   FRAME_CONTROL_REPLY,
-  FRAME_PING, /* answered by PONG with the drives' present state (hello_put_drives) */
+  FRAME_PING, /* answered by PONG with the drives' present state and the clock (hello_put_pong) */
   FRAME_PONG,
   FRAME_TYPE_END
 };

@@ -40,6 +40,18 @@ int hello_get_drives(struct byte_reader *r, struct hello *ret_hello) {
   return 0;
 }
 
+void hello_put_pong(struct byte_writer *w, const struct hello *h) {
+  hello_put_drives(w, h);
+  put_u64(w, h->wall_ms);
+}
+
+int hello_get_pong(struct byte_reader *r, struct hello *ret_hello) {
+  int err = hello_get_drives(r, ret_hello);
+  if (err < 0) return err;
+  ret_hello->wall_ms = byte_reader_left(r) >= 8 ? get_u64(r) : 0;
+  return 0;
+}
+
 void hello_put(struct byte_writer *w, const struct hello *h,
                const uint8_t challenge[HELLO_CHALLENGE_BYTES]) {
   put_u16(w, h->protocol_min);

@@ -72,9 +72,12 @@ _must_check_ int hello_get_versions(struct slice bytes, uint16_t *ret_min, uint1
  * field are allowed (a newer host's), and are proved like the rest. */
 _must_check_ int hello_get(struct slice bytes, struct hello *ret_hello,
                            uint8_t ret_challenge[HELLO_CHALLENGE_BYTES]);
-/* The drives alone: what a PONG brings. hello_get_drives fills drives and drive_count. */
+/* The drives alone. hello_get_drives fills drives and drive_count. */
 void hello_put_drives(struct byte_writer *w, const struct hello *h);
 _must_check_ int hello_get_drives(struct byte_reader *r, struct hello *ret_hello);
+/* What a PONG brings: drives, and wall_ms (0 from a host that does not tell it). */
+void hello_put_pong(struct byte_writer *w, const struct hello *h);
+_must_check_ int hello_get_pong(struct byte_reader *r, struct hello *ret_hello);
 /* The highest version that both speak, or ERR_REFUSED. */
 _must_check_ int hello_version_agree(uint16_t their_min, uint16_t their_max, uint16_t *ret_version);
 

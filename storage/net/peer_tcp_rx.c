@@ -8,6 +8,7 @@
 
 #include "config/err.h"
 #include "storage/net/peer_tcp_impl.h"
+#include "storage/net/wall_clock.h"
 
 static struct peer_host *host_of(struct stream *s) {
   return s->owner;
@@ -113,13 +114,16 @@ static int rx_pong(struct stream *s, struct slice meta) {
   struct hello *now = calloc(1, sizeof *now);
   if (!now) return 0; /* the next one will do */
   struct byte_reader r = byte_reader_of(meta);
-  int err = hello_get_drives(&r, now);
+  int err = hello_get_pong(&r, now);
   h->ping_out = false;
   for (unsigned i = 0; i < h->drive_count; i++) { /* only the host's silence spoke against these */
     struct drive_peer *d = &h->drives[i];
     if (d->suspect_by_ping) d->peer.suspect = d->suspect_by_ping = false;
   }
-  if (err == 0) link_take_drives(h, now);
+  if (err == 0) {
+    wall_clock_heard(h->host, now->wall_ms);
+    link_take_drives(h, now);
+  }
   free(now);
   return err < 0 ? stream_complain(s, "a malformed PONG") : 0;
 }
