@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <lmdb.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -405,32 +406,44 @@ static int lmdb_open_env(struct store_lmdb *s, const char *path, uint64_t map_by
   return 0;
 }
 
-/* LMDB does not tell where its map is: the kernel does, for the address of any value. */
+/* LMDB does not tell where its map is: the kernel does, for the path of its file. */
 static int lmdb_watch_map(struct store_lmdb *s) {
-  struct store_txn *txn;
-  MDB_dbi names;
-  MDB_val v, k = val_of(slice_str(table_names[STORE_SYS]));
-  int err = lmdb_begin(&s->files.store, false, &txn);
-  if (err < 0) return err;
-  int rc = mdb_dbi_open(txn_of(txn)->mdb, NULL, 0, &names);
-  if (rc == 0) rc = mdb_get(txn_of(txn)->mdb, names, &k, &v);
-  uintptr_t inside = rc == 0 ? (uintptr_t)v.mv_data : 0;
-  lmdb_abort(txn);
+  char link[64], path[PATH_MAX], line[PATH_MAX + 256];
+  int fd;
+  int rc = mdb_env_get_fd(s->env, &fd);
   if (rc != 0) return lmdb_err(rc);
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t len = readlink(link, path, sizeof path - 1);
+  if (len < 0) return -errno;
+  path[len] = 0;
 
   FILE *maps = fopen("/proc/self/maps", "re");
   if (!maps) return -errno;
-  char line[SETTINGS_PATH_BYTES_MAX + 256];
-  err = -ENOENT;
+  int err = -ENOENT;
   while (err == -ENOENT && fgets(line, sizeof line, maps)) {
     uintptr_t from, to;
+    const char *name = strchr(line, '/');
+    line[strcspn(line, "\n")] = 0;
+    if (!name || strcmp(name, path) != 0) continue;
     if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &from, &to) != 2) continue;
-    if (inside < from || inside >= to) continue;
     s->sigbus_slot = sigbus_map_add((const void *)from, to - from);
     err = MIN(s->sigbus_slot, 0);
   }
   (void)fclose(maps);
   return err;
+}
+
+struct open_call {
+  struct store_lmdb *s;
+  bool create;
+  int err;
+};
+
+/* The first reads of the map. */
+static void lmdb_open_run(void *arg) {
+  struct open_call *c = arg;
+  c->err = lmdb_open_tables(c->s, c->create);
+  if (c->err == 0) lmdb_allocate_ahead(c->s);
 }
 
 int store_lmdb_open(const char *path, uint64_t index_map_bytes, bool create,
@@ -446,15 +459,16 @@ int store_lmdb_open(const char *path, uint64_t index_map_bytes, bool create,
   }
   pthread_mutex_init(&s->txn_mutex, NULL);
   list_init(&s->live);
+  s->ahead_bytes = MIN(INDEX_AHEAD_BYTES, index_map_bytes / 4);
+  struct open_call call = {s, create, 0};
   err = lmdb_open_env(s, path, index_map_bytes, create);
-  if (err == 0) err = lmdb_open_tables(s, create);
   if (err == 0) err = lmdb_watch_map(s);
+  if (err == 0 && lmdb_guarded(&s->files.store, lmdb_open_run, &call) < 0) err = ERR_DRIVE_FAILED;
+  if (err == 0) err = call.err;
   if (err < 0) {
     lmdb_close(&s->files.store);
     return err;
   }
-  s->ahead_bytes = MIN(INDEX_AHEAD_BYTES, index_map_bytes / 4);
-  lmdb_allocate_ahead(s);
   *ret_store = &s->files.store;
   return 0;
 }
