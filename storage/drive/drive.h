@@ -63,9 +63,13 @@ struct drive_options {
 };
 
 /* Locks the directory (ERR_BUSY with text naming the other process where known), opens index and
- * files, has it checked, sweeps files that no row names, increments the boot counter durably. */
+ * files, has it checked, sweeps files that no row names, increments the boot counter durably.
+ * ERR_DRIVE_FAILED: a sync or the index's map failed: the drive is not to be trusted again. */
 _must_check_ int drive_open(const struct drive_options *opt, struct drive **ret_drive,
                             struct drive_error *ret_error);
+/* The last write: marks the drive as cleanly closed. Whoever has to remember a failure asks
+ * drive_failed() behind it; drive_close does it otherwise. */
+void drive_finish(struct drive *d);
 void drive_close(struct drive *d);
 const struct drive_identity *drive_identity_of(const struct drive *d);
 /* The stored membership text and slot table. Borrowed. */

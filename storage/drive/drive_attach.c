@@ -176,6 +176,7 @@ static void attach_run(void *arg) {
   d->batch.counters = d->counters;
   batch_note_counts(d);
   c->err = store_commit(TAKE(d->batch.txn));
+  if (c->err < 0) c->err = drive_fail(d, "committing to the index", c->err);
 }
 
 static void drive_free(struct drive *d) {
@@ -219,8 +220,15 @@ int drive_attach(const struct drive_options *opt, struct store *store, struct dr
   if (err == 0) err = drive_guarded(d, attach_run, &call);
   if (err == 0) err = call.err;
   if (err < 0) {
-    snprintf(ret_error->text, sizeof ret_error->text, "%s: the drive's index cannot be read: %s",
-             opt->path ? opt->path : "drive", err_words(err));
+    const char *path = opt->path ? opt->path : "drive";
+    if (drive_failed(d)) {
+      err = ERR_DRIVE_FAILED;
+      snprintf(ret_error->text, sizeof ret_error->text, "%s: its disk failed at the start: %s",
+               path, drive_failure(d));
+    } else {
+      snprintf(ret_error->text, sizeof ret_error->text, "%s: the drive's index cannot be read: %s",
+               path, err_words(err));
+    }
     drive_free(d);
     return err;
   }
@@ -232,14 +240,22 @@ static void clean_run(void *arg) {
   struct drive *d = arg;
   struct store_txn *txn;
   if (store_begin(d->store, true, &txn) < 0) return;
-  if (sys_put_u64(txn, SYS_CLEAN, 1) < 0)
-    store_abort(txn);
-  else
-    (void)store_commit(txn); /* only a mark: its absence says "not clean" */
+  if (sys_put_u64(txn, SYS_CLEAN, 1) < 0) {
+    store_abort(txn); /* only a mark: its absence says "not clean" */
+    return;
+  }
+  int err = store_commit(txn);
+  if (err < 0) (void)drive_fail(d, "committing to the index", err);
+}
+
+void drive_finish(struct drive *d) {
+  if (d->finished || drive_failed(d)) return;
+  d->finished = true;
+  (void)drive_guarded(d, clean_run, d);
 }
 
 void drive_detach(struct drive *d) {
-  if (!drive_failed(d)) (void)drive_guarded(d, clean_run, d);
+  drive_finish(d);
   drive_free(d);
 }
 

@@ -83,6 +83,7 @@ struct drive {
   uint64_t reserve_bytes, inline_max_bytes, trash_delay_ms;
   uint64_t (*wall_ms)(void);
 
+  bool finished;               /* drive_finish was here */
   atomic_bool failed, faulted; /* `failure` is complete when `failed` is set */
   pthread_mutex_t failure_mutex;
   char failure[DRIVE_FAILURE_BYTES_MAX];

@@ -283,7 +283,12 @@ static int format_run(const char *path, int fd, const struct drive_identity *ide
   if (err == 0) err = write_whole(id_fd, text, len);
   if (err == 0 && fsync(id_fd) != 0) err = -errno;
   if (err == 0 && renameat(fd, ID_FILE_NEW, fd, ID_FILE) != 0) err = -errno;
-  if (err == 0 && fsync(fd) != 0) err = -errno;
+  if (err == 0 && fsync(fd) != 0) {
+    err = -errno;
+    /* Nobody knows which of the names a power cut would leave: as long as nothing is stored here,
+     * the drive is to be formatted anew. */
+    (void)renameat(fd, ID_FILE, fd, ID_FILE_NEW);
+  }
   close(id_fd);
   return err;
 }
@@ -366,7 +371,9 @@ int drive_open(const struct drive_options *opt, struct drive **ret_drive,
     err = MIN(lock_fd, 0);
   }
   /* Left by two formats at once: a drive that has it and loses its drive.id would look empty. */
-  if (err == 0 && unlinkat(fd, ID_FILE_NEW, 0) == 0) (void)fsync(fd);
+  if (err == 0 && unlinkat(fd, ID_FILE_NEW, 0) == 0 && fsync(fd) != 0)
+    err = say(ret_error, ERR_DRIVE_FAILED, "%s: syncing the directory: %s", opt->path,
+              err_words(-errno));
   close(fd);
   if (err == 0) err = open_locked(opt, &id, ret_drive, ret_error);
   if (err < 0 && lock_fd >= 0) close(lock_fd);

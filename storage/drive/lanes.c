@@ -400,6 +400,8 @@ void lanes_stop(struct drive_lanes *l) {
   pthread_cond_signal(&l->writer_wake);
   pthread_mutex_unlock(&l->mutex);
   pthread_join(l->writer, NULL);
+  drive_finish(l->drive);
+  lanes_check_failed(l);
   drive_close(l->drive);
   lanes_free(l);
 }

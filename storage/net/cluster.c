@@ -111,15 +111,29 @@ static int open_check(void *arg, const struct drive *d) {
   return check->err;
 }
 
+static void say_failed(struct own_drive *o, const char *why) {
+  error_words(&o->trouble, 0,
+              "drive directory %s (%s) was taken out of service: %s. It comes back after `kofn "
+              "drive check %s` or `kofn drive replace %s` (from a later version on)",
+              own_path(o), own_name(o), why, own_name(o), own_name(o));
+}
+
+/* The mark that outlives this process. */
+static void record_failed(struct own_drive *o, const char *why) {
+  struct cluster *c = o->cluster;
+  struct state *s = state_lock(c->dir);
+  struct state_drive *known = state_drive(s, own_name(o), true);
+  if (known) snprintf(known->failed, sizeof known->failed, "%s", why[0] ? why : "an I/O error");
+  state_unlock(c->dir);
+  int err = state_save(c->dir); /* has logged; the drive stays out of service either way */
+  (void)err;
+}
+
 static int open_drive(struct own_drive *o, struct drive_error *e) {
   struct cluster *c = o->cluster;
   struct state *s = state_lock(c->dir);
   const struct state_drive *known = state_drive(s, own_name(o), false);
-  if (known && known->failed[0])
-    error_words(&o->trouble, 0,
-                "drive directory %s (%s) was taken out of service: %s. It comes back after `kofn "
-                "drive check %s` or `kofn drive replace %s` (from a later version on)",
-                own_path(o), own_name(o), known->failed, own_name(o), own_name(o));
+  if (known && known->failed[0]) say_failed(o, known->failed);
   state_unlock(c->dir);
   if (o->trouble.text[0]) return 0;
   struct open_check check = {o, e, 0};
@@ -142,7 +156,15 @@ static int open_drive(struct own_drive *o, struct drive_error *e) {
     *e = why;
     return err;
   }
-  if (err < 0) o->trouble = why;
+  if (err == ERR_DRIVE_FAILED) {
+    size_t path_len = strlen(own_path(o)); /* the sentence names it anyway */
+    bool prefixed = strncmp(why.text, own_path(o), path_len) == 0 && why.text[path_len] == ':';
+    const char *reason = prefixed ? why.text + path_len + 2 : why.text;
+    record_failed(o, reason);
+    say_failed(o, reason);
+  } else if (err < 0) {
+    o->trouble = why;
+  }
   return 0;
 }
 
@@ -181,17 +203,8 @@ static int remember_drives(struct cluster *c, struct drive_error *e) {
 /* On a lane thread, once. */
 static void drive_went(void *arg, struct drive *d) {
   struct own_drive *o = arg;
-  struct cluster *c = o->cluster;
   log_error("drive", "%s (%s) is out of service: %s", own_name(o), own_path(o), drive_failure(d));
-  struct state *s = state_lock(c->dir);
-  struct state_drive *known = state_drive(s, own_name(o), true);
-  if (known) {
-    const char *why = drive_failure(d);
-    snprintf(known->failed, sizeof known->failed, "%s", why[0] ? why : "an I/O error");
-  }
-  state_unlock(c->dir);
-  int err = state_save(c->dir); /* has logged; the drive stays out of service either way */
-  (void)err;
+  record_failed(o, drive_failure(d));
 }
 
 static int start_lanes(struct cluster *c, struct drive_error *e) {
@@ -310,7 +323,11 @@ void cluster_close(struct cluster *c) {
   if (!c) return;
   for (unsigned i = 0; c->own && i < c->own_count; i++) {
     if (c->own[i].lanes) lanes_stop(c->own[i].lanes);
-    if (c->own[i].open) drive_close(c->own[i].open);
+    struct drive *unserved = c->own[i].open;
+    if (!unserved) continue;
+    drive_finish(unserved);
+    if (drive_failed(unserved)) drive_went(&c->own[i], unserved);
+    drive_close(unserved);
   }
   state_dir_close(c->dir);
   placement_free(c->placement);

@@ -44,17 +44,21 @@ static int faulty_put(struct store_txn *txn, enum store_table table, struct slic
   return step('p') ? fail_with : real->put(txn, table, key, value);
 }
 
-static void faulty_install(void) {
-  real = bed.drive->store->ops;
+static void faulty_in_front(struct store *store) {
+  real = store->ops;
   ops = *real;
   ops.file_sync = faulty_sync;
   ops.file_write = faulty_write;
   ops.dir_sync = faulty_dir_sync;
   ops.commit = faulty_commit;
   ops.put = faulty_put;
-  bed.drive->store->ops = &ops;
+  store->ops = &ops;
   fail_at = calls = 0;
   memset(trace, 0, sizeof trace);
+}
+
+static void faulty_install(void) {
+  faulty_in_front(bed.drive->store);
 }
 
 static void faulty_remove(void) {
@@ -154,6 +158,44 @@ Test(fault, any_failed_write_or_sync_is_the_end) {
   cr_assert_geq(n, 9, "writes, syncs, puts and the commit all had their turn");
   bed_object_free(&before);
   bed_object_free(&o);
+}
+
+/* The commit that counts the boot fails: not "cannot be read", but never to be trusted again. */
+Test(fault, a_failed_commit_at_the_start_is_the_end) {
+  struct drive_error error = {""};
+  struct store *store;
+  faulty_remove();
+  drive_close(TAKE(bed.drive));
+  cr_assert_eq(store_lmdb_open(bed.path, bed.opt.index_map_bytes, false, &store), 0);
+  faulty_in_front(store);
+  fail_with = -EIO;
+  unsigned puts = 2; /* the counter, the mark */
+  fail_at = puts + 1;
+  cr_assert_eq(drive_attach(&bed.opt, store, &bed.drive, &error), ERR_DRIVE_FAILED);
+  cr_assert_eq(trace[puts], 'c', "%s", trace);
+  cr_assert(strstr(error.text, bed.path) && strstr(error.text, "EIO"), "%s", error.text);
+  bed.drive = NULL;
+}
+
+Test(fault, a_failed_commit_at_the_stop_is_remembered) {
+  calls = 0;
+  fail_at = 2; /* behind the put of the mark */
+  fail_with = -EIO;
+  drive_finish(bed.drive);
+  cr_assert_str_eq(trace, "pc");
+  cr_assert(drive_failed(bed.drive));
+}
+
+/* Also where the first page that cannot be read is one that opening needs. */
+Test(fault, a_read_error_under_the_map_at_the_start_fails_the_drive_only) {
+  char path[128];
+  struct drive_error error = {""};
+  faulty_remove();
+  drive_close(TAKE(bed.drive));
+  snprintf(path, sizeof path, "%s/index/data.mdb", bed.path);
+  cr_assert_eq(truncate(path, 8192), 0); /* the two meta pages are left */
+  cr_assert_eq(drive_open(&bed.opt, &bed.drive, &error), ERR_DRIVE_FAILED);
+  cr_assert(strstr(error.text, bed.path), "%s", error.text);
 }
 
 Test(fault, a_full_disk_fails_the_request_only) {
