@@ -42,9 +42,11 @@ int admin_param(const struct http_request *req, const char *name, uint8_t *out, 
   return ERR_NOT_FOUND;
 }
 
-/* Every loop has connections of its own: a request may come to any of them, so the worst counts. */
+/* Every loop has connections of its own: a request may come to any of them, so the worst counts. A
+ * loop notices with its next call that a drive of this host is out of service; that may be long. */
 bool admin_drive_up(const struct worker *w, unsigned drive) {
-  bool up = true;
+  struct drive_lanes *lanes = cluster_lanes(w->host->cluster, (uint16_t)drive);
+  bool up = !lanes || !drive_failed(lanes_drive(lanes));
   if (!host_look_begin(w->host)) return false;
   for (unsigned i = 0; i < w->host->worker_count && up; i++)
     up = __atomic_load_n(&w->host->workers[i].objects.peers[drive]->up, __ATOMIC_RELAXED);
