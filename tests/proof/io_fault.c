@@ -297,6 +297,9 @@ int posix_fallocate64(int fd, off64_t at, off64_t len) {
 
 /* ---- names ---- */
 
+/* What makes a file is told from what opens one. */
+#define OPEN_NAME(name, flags) ((flags)&O_CREAT ? name " (create)" : name)
+
 #define TAKE_MODE(flags, mode)             \
   mode_t mode = 0;                         \
   if ((flags) & (O_CREAT | __O_TMPFILE)) { \
@@ -308,22 +311,22 @@ int posix_fallocate64(int fd, off64_t at, off64_t len) {
 
 int open(const char *path, int flags, ...) {
   TAKE_MODE(flags, mode)
-  if (decide_at(IO_OPEN, "open", AT_FDCWD, path) == FAIL) return -1;
+  if (decide_at(IO_OPEN, OPEN_NAME("open", flags), AT_FDCWD, path) == FAIL) return -1;
   return REAL(open)(path, flags, mode);
 }
 int open64(const char *path, int flags, ...) {
   TAKE_MODE(flags, mode)
-  if (decide_at(IO_OPEN, "open64", AT_FDCWD, path) == FAIL) return -1;
+  if (decide_at(IO_OPEN, OPEN_NAME("open64", flags), AT_FDCWD, path) == FAIL) return -1;
   return REAL(open64)(path, flags, mode);
 }
 int openat(int dir_fd, const char *path, int flags, ...) {
   TAKE_MODE(flags, mode)
-  if (decide_at(IO_OPEN, "openat", dir_fd, path) == FAIL) return -1;
+  if (decide_at(IO_OPEN, OPEN_NAME("openat", flags), dir_fd, path) == FAIL) return -1;
   return REAL(openat)(dir_fd, path, flags, mode);
 }
 int openat64(int dir_fd, const char *path, int flags, ...) {
   TAKE_MODE(flags, mode)
-  if (decide_at(IO_OPEN, "openat64", dir_fd, path) == FAIL) return -1;
+  if (decide_at(IO_OPEN, OPEN_NAME("openat64", flags), dir_fd, path) == FAIL) return -1;
   return REAL(openat64)(dir_fd, path, flags, mode);
 }
 
