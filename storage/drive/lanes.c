@@ -3,6 +3,7 @@
  *   submit -> shared queue ----------------------> any reader -> done
  *          -> queue of one reader (by data_id) -> that reader -> done, or (ACCEPT, sealed) ->
  *          -> writer queue, lazy queue ---------> writer: begin, apply all, commit -> done
+ *   read_here: a READ on the caller's thread, while the index is in memory
  *
  * One mutex guards all queues: it is held for a few list operations only. Stages of a chunk, its
  * DROP and its seal go to the same reader, so that they keep their order. A COMMIT waits for
@@ -16,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "config/err.h"
@@ -42,6 +44,7 @@ struct drive_lanes {
   void (*failed)(void *arg, struct drive *d);
   void *failed_arg;
   atomic_bool failed_told;
+  atomic_uint_fast64_t cold_until_ms; /* no READ outside the lanes before this */
 
   pthread_mutex_t mutex;
   struct list shared;
@@ -305,6 +308,28 @@ void lanes_submit(struct drive_lanes *l, struct drive_job *job) {
   list_init(&one);
   list_push_back(&one, &job->link);
   lanes_submit_all(l, &one);
+}
+
+/* ---- without a lane ---- */
+
+/* How often this thread has waited for a page of some file. */
+static long faults_of_thread(void) {
+  struct rusage usage;
+  return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_majflt : 0;
+}
+
+bool lanes_read_here(struct drive_lanes *l, struct peer_request *req, struct peer_reply *reply) {
+  assert(req->verb == PEER_READ);
+  static _Thread_local long faults_seen = -1; /* what it waited for before is not the index's */
+  uint64_t now = lanes_now_ms();
+  if (now < atomic_load_explicit(&l->cold_until_ms, memory_order_relaxed)) return false;
+  drive_read(l->drive, req, reply);
+  lanes_check_failed(l);
+  long faults = faults_of_thread();
+  if (faults_seen >= 0 && faults != faults_seen)
+    atomic_store_explicit(&l->cold_until_ms, now + LANES_COLD_MS, memory_order_relaxed);
+  faults_seen = faults;
+  return true;
 }
 
 /* ---- starting and stopping ---- */

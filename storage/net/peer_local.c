@@ -1,5 +1,8 @@
 /* peer_local.c: a peer_call on the loop -> drive_job on a lane -> mail -> done on the loop.
  *
+ * A READ is done here, at the end of the turn, while the drive's index is warm and its lanes
+ * answer; so many a millisecond, that the loop has time for the rest.
+ *
  * The job and the mail of a call stand in a local_op, which is kept for the next call. Neither the
  * lanes nor a deadline can take a buffer away from a lane that uses it, so a call ends when the
  * lane is done with it, with the true result; the caller learns from `suspect` that it is late. */
@@ -13,6 +16,8 @@
 #define SUSPECT_AFTER_MS 1000
 #define LOCAL_OPS_KEPT_MAX 64
 #define LATENCY_LATE_MS 25
+#define READS_HERE_PER_MS_MAX 128
+#define READS_HERE_SILENCE_MS 100 /* a drive that was silent for so long may hang */
 
 struct peer_local {
   struct peer peer;
@@ -21,6 +26,8 @@ struct peer_local {
   struct list outstanding; /* peer_call, longest waiting first */
   struct list jobs;        /* drive_job: of this turn, not yet with the lanes */
   struct env_uv_turn turn;
+  uint64_t reads_here_ms; /* the last of them; how many in that millisecond */
+  unsigned reads_here;
   struct list refused; /* peer_call that never reached a lane; reply.err is set */
   struct mail refused_mail;
   bool refused_posted;
@@ -135,10 +142,31 @@ static struct local_op *op_new(struct peer_local *p) {
   return container_of(l, struct local_op, job.link);
 }
 
+static bool may_read_here(struct peer_local *p, const struct local_op *op, uint64_t now) {
+  if (op->call->req.verb != PEER_READ) return false;
+  if (now - MIN(silent_since_ms(p), now) >= READS_HERE_SILENCE_MS) return false;
+  if (now != p->reads_here_ms) p->reads_here = 0;
+  p->reads_here_ms = now;
+  return p->reads_here++ < READS_HERE_PER_MS_MAX;
+}
+
 /* The jobs of a turn go to the lanes together: a thread's wake-up costs more than a READ. */
 static void submit_turn(struct env_uv_turn *t) {
   struct peer_local *p = container_of(t, struct peer_local, turn);
-  lanes_submit_all(p->lanes, &p->jobs);
+  uint64_t now = local_now_ms(p);
+  struct list asked, lanes;
+  list_init(&asked);
+  list_init(&lanes);
+  list_splice_back(&asked, &p->jobs); /* an answer may lead to the next call */
+  for (struct list *l; (l = list_pop_front(&asked));) {
+    struct local_op *op = container_of(l, struct local_op, job.link);
+    struct peer_call *call = op->call;
+    if (may_read_here(p, op, now) && lanes_read_here(p->lanes, &call->req, &call->reply))
+      op_deliver(&op->mail);
+    else
+      list_push_back(&lanes, l);
+  }
+  if (!list_empty(&lanes)) lanes_submit_all(p->lanes, &lanes);
 }
 
 static void peer_local_send(struct peer *peer, struct peer_call *call) {
