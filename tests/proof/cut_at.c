@@ -5,10 +5,10 @@
  * FILE is a `struct cut_at` (tests/proof/power_cuts.py writes and reads it), mapped shared. The
  * calls on the file system `roots[0]` that matter to what is durable there are sorted into classes
  * and counted. While `armed`, the `countdown`-th call of the chosen classes is the moment of the
- * cut: before it is made, or when it has returned, the other hosts of the cut are killed, the file
- * systems of all of them are shut down without a flush of their logs, and this process kills
- * itself. Classes in `skip` report success and do nothing: a kofn that forgets this step, to show
- * that the suite notices.
+ * cut: before it is made, or when it has returned, the threads of this process stand still, the
+ * other hosts of the cut are killed, the file systems of all of them are shut down without a flush
+ * of their logs, and this process kills itself. Classes in `skip` report success and do nothing: a
+ * kofn that forgets this step, to show that the suite notices.
  *
  * CUT_REPLY is the first bytes that leave through a socket after a transaction was committed: what
  * tells somebody that an ACCEPT, a PROMISE or a whole request is durable. */
@@ -33,6 +33,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -77,6 +78,7 @@ static struct cut_at *control;
 static dev_t cut_device;
 static size_t root_len;
 static atomic_bool committed; /* a meta page was written, nothing was sent since */
+static atomic_bool dead;      /* the cut has come: no thread gets any further */
 
 #define FDS_MAX 4096
 enum { FD_UNKNOWN, FD_CHUNK, FD_INDEX, FD_META, FD_OTHER };
@@ -101,38 +103,45 @@ static void __attribute__((constructor)) cut_at_start(void) {
 
 static void shut_down(const char *root) {
   uint32_t flags = CUT_NO_LOG_FLUSH;
-  int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int fd = (int)syscall(SYS_openat, AT_FDCWD, root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0 || ioctl(fd, CUT_IOC_SHUTDOWN, &flags) != 0) abort();
 }
 
-static void cut(enum cut_class class) {
-  atomic_store(&control->fired, 1u + (uint64_t) class);
+/* Another thread may be told of a failed sync, and nobody must ever hear of it. */
+static void stand_still(void) {
+  while (atomic_load_explicit(&dead, memory_order_relaxed)) pause();
+}
+
+static void cut(enum cut_class what) {
+  atomic_store(&dead, true);
+  atomic_store(&control->fired, 1u + (uint64_t)what);
   for (unsigned i = 0; i < CUT_FILE_SYSTEMS_MAX; i++)
     if (control->pids[i]) kill((pid_t)control->pids[i], SIGKILL);
   for (unsigned i = 0; i < control->root_count && i < CUT_FILE_SYSTEMS_MAX; i++)
     shut_down(control->roots[i]);
   kill(getpid(), SIGKILL);
-  for (;;) pause();
+  stand_still();
 }
 
 /* Counts a call; cuts before it; returns whether to cut after it. */
-static bool cut_comes(enum cut_class class) {
+static bool cut_comes(enum cut_class what) {
   if (!control) return false;
-  atomic_fetch_add_explicit(&control->seen[class], 1, memory_order_relaxed);
-  if (!atomic_load(&control->armed) || !(control->classes >> class & 1)) return false;
+  atomic_fetch_add_explicit(&control->seen[what], 1, memory_order_relaxed);
+  if (!atomic_load(&control->armed) || !(control->classes >> what & 1)) return false;
   if (atomic_fetch_sub(&control->countdown, 1) != 1) return false;
-  if (control->before) cut(class);
+  if (control->before) cut(what);
   return true;
 }
 
-static bool skipped(enum cut_class class) {
-  return control && (control->skip >> class & 1);
+static bool skipped(enum cut_class what) {
+  return control && (control->skip >> what & 1);
 }
 
 /* ---- what a call is about ---- */
 
 static bool path_is_ours(int dir_fd, const char *path) {
   struct stat st;
+  stand_still();
   if (!control) return false;
   if (path[0] == '/') return strncmp(path, control->roots[0], root_len) == 0;
   return dir_fd != AT_FDCWD && fstat(dir_fd, &st) == 0 && st.st_dev == cut_device;
@@ -154,6 +163,7 @@ static void fd_kind_set(int fd, uint8_t kind) {
 
 static bool write_class(int fd, enum cut_class *ret_class) {
   struct stat st;
+  stand_still();
   switch (fd_kind(fd)) {
     case FD_CHUNK:
       *ret_class = CUT_CHUNK_WRITE;
@@ -177,6 +187,7 @@ static bool write_class(int fd, enum cut_class *ret_class) {
 
 static bool sync_class(int fd, enum cut_class *ret_class) {
   struct stat st;
+  stand_still();
   switch (fd_kind(fd)) {
     case FD_CHUNK:
       *ret_class = CUT_CHUNK_SYNC;
@@ -202,11 +213,11 @@ static bool sync_class(int fd, enum cut_class *ret_class) {
     memcpy(&real, &found, sizeof real);    \
   }
 
-#define AFTER(cuts, class) \
-  do {                     \
-    int saved = errno;     \
-    if (cuts) cut(class);  \
-    errno = saved;         \
+#define AFTER(cuts, what) \
+  do {                    \
+    int saved = errno;    \
+    if (cuts) cut(what);  \
+    errno = saved;        \
   } while (0)
 
 static mode_t mode_of(int flags, va_list args) {
@@ -221,13 +232,13 @@ static uint8_t open_kind(int dir_fd, const char *path, int *flags) {
   return *flags & O_DIRECTORY ? FD_UNKNOWN : kind;
 }
 
-#define OPEN(call)                                                              \
-  uint8_t kind = open_kind(dir_fd, path, &flags);                               \
-  enum cut_class class = kind == FD_CHUNK ? CUT_CREATE : CUT_OTHER;             \
-  bool cuts = kind != FD_UNKNOWN && flags & O_CREAT ? cut_comes(class) : false; \
-  int fd = call;                                                                \
-  if (fd >= 0) fd_kind_set(fd, kind);                                           \
-  AFTER(cuts, class);                                                           \
+#define OPEN(call)                                                             \
+  uint8_t kind = open_kind(dir_fd, path, &flags);                              \
+  enum cut_class what = kind == FD_CHUNK ? CUT_CREATE : CUT_OTHER;             \
+  bool cuts = kind != FD_UNKNOWN && flags & O_CREAT ? cut_comes(what) : false; \
+  int fd = call;                                                               \
+  if (fd >= 0) fd_kind_set(fd, kind);                                          \
+  AFTER(cuts, what);                                                           \
   return fd
 
 int open(const char *path, int flags, ...) {
@@ -255,13 +266,13 @@ int close(int fd) {
   return real(fd);
 }
 
-#define WRITE(call)                                                 \
-  enum cut_class class = CUT_OTHER;                                 \
-  bool counted = write_class(fd, &class);                           \
-  bool cuts = counted ? cut_comes(class) : false;                   \
-  ssize_t n = call;                                                 \
-  if (counted && class == CUT_META) atomic_store(&committed, true); \
-  AFTER(cuts, class);                                               \
+#define WRITE(call)                                                \
+  enum cut_class what = CUT_OTHER;                                 \
+  bool counted = write_class(fd, &what);                           \
+  bool cuts = counted ? cut_comes(what) : false;                   \
+  ssize_t n = call;                                                \
+  if (counted && what == CUT_META) atomic_store(&committed, true); \
+  AFTER(cuts, what);                                               \
   return n
 
 ssize_t write(int fd, const void *data, size_t len) {
@@ -289,11 +300,11 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
   WRITE(real(fd, message, flags));
 }
 
-#define SYNC(call)                                               \
-  enum cut_class class = CUT_OTHER;                              \
-  bool cuts = sync_class(fd, &class) ? cut_comes(class) : false; \
-  int rc = skipped(class) ? 0 : call;                            \
-  AFTER(cuts, class);                                            \
+#define SYNC(call)                                             \
+  enum cut_class what = CUT_OTHER;                             \
+  bool cuts = sync_class(fd, &what) ? cut_comes(what) : false; \
+  int rc = skipped(what) ? 0 : call;                           \
+  AFTER(cuts, what);                                           \
   return rc
 
 int fsync(int fd) {

@@ -2,8 +2,8 @@
 
 A key of a client's own is written by that client only, one request after another. What it may hold is `sure`, the last
 outcome that was acknowledged or seen, or one of `maybe`: requests since then of which nobody knows what became of
-them, in their order. A read decides: the newer value stays, the older ones never come back. An old value may still give way to
-a newer `maybe` as long as a row of the key is undecided (PROTOCOL.md 8, C2), never afterwards.
+them, in their order. A read decides: the newer value stays, the older ones never come back. An old value may still give
+way to a newer `maybe` as long as a row of the key is undecided (PROTOCOL.md 8, C2), never afterwards.
 
 Keys named `once` are created by all clients at a time with If-None-Match: *: at most one of them may be told 200.
 """
@@ -148,8 +148,9 @@ class Load:
             if key.sure is None:
                 headers, want = rng.choice([({"If-None-Match": "*"}, (200,)), ({"If-Match": '"0123"'}, (404, 412))])
             else:
-                headers, want = rng.choice([({"If-Match": key.sure.etag}, (200,)), ({"If-Match": key.sure.etag}, (200,)),
-                                            ({"If-Match": '"0123"'}, (412,)), ({"If-None-Match": "*"}, (412,))])
+                same = ({"If-Match": key.sure.etag}, (200,))
+                headers, want = rng.choice([same, same, ({"If-Match": '"0123"'}, (412,)),
+                                            ({"If-None-Match": "*"}, (412,))])
         a = self.ask("PUT", key.bucket, key.name, host, value.body(), headers)
         effect = self.had_effect(a)
         key.written += 1
@@ -260,7 +261,8 @@ class Load:
             self.fault(f"GET {before} at {host.id}: {held}")
         self.count("read back")
 
-    def read_all(self, keys, gateways, decided, must=True):
+    def read_all(self, keys, gateways, decided=(), must=True):
+        """`decided`: the keys of which no row is undecided; True: all of them."""
         todo, lock = list(keys), threading.Lock()
 
         def work(number):
@@ -269,7 +271,8 @@ class Load:
                     if not todo or self.faults:
                         return
                     key = todo.pop()
-                self.read(key, gateways[(number + len(todo)) % len(gateways)], must, decided)
+                gateway = gateways[(number + len(todo)) % len(gateways)]
+                self.read(key, gateway, must, decided is True or key in decided)
 
         threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(CHECKERS)]
         for t in threads:
@@ -306,10 +309,21 @@ class Load:
             self.fault(f"list of {bucket} at {host.id} has keys that nobody made: {sorted(found)[:5]}")
         self.count("list")
 
+    @staticmethod
+    def slots(key, host):
+        query = urllib.parse.urlencode({"bucket": key.bucket, "key": key.name})
+        return host.admin_json(f"/admin/v1/where?{query}")["slots"]
+
+    def is_decided(self, key, host):
+        """All its drives answer, and none has a row above the newest one that is known to be chosen."""
+        slots = self.slots(key, host)
+        rows = [r for s in slots for r in s.get("rows", ())]
+        newest = max((r["version"] for r in rows if r["chosen"]), default="")
+        return all("rows" in s for s in slots) and all(r["version"] <= newest for r in rows)
+
     def check_rows(self, key, host, quorum):
         """What was acknowledged stands on at least W drives, row and chunk."""
-        query = urllib.parse.urlencode({"bucket": key.bucket, "key": key.name})
-        slots = host.admin_json(f"/admin/v1/where?{query}")["slots"]
+        slots = self.slots(key, host)
         having = {}
         for s in slots:
             for data_id in {r["data_id"] for r in s.get("rows", ()) if r["kind"] == "object" and

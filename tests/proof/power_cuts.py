@@ -13,19 +13,21 @@ what was not synced is lost), the host is killed with it, the file system is mou
 
 After each cut, on the drive itself before its host starts: the index can be read (remains.py), and every chunk that it
 names is there in its full length. Then: the drive is taken back without a word of trouble; what was acknowledged reads
-back (SHA-256) through the hosts that were cut and through others, and stands on W drives; a request of which nobody knows
-what became of it has happened as a whole or not at all, and stays so; lists agree; nothing deleted comes back.
+back (SHA-256) through the hosts that were cut and through others, and stands on W drives; a request of which nobody
+knows what became of it has happened as a whole or not at all, and stays so; lists agree; nothing deleted comes back.
 
 Host and file system end together. A host that sees its file system shut down sees failed syncs and would mark the drive
-FAILED, which is right for a disk and wrong for a power cut; so the state directory lies on the file system that is cut,
-where the mark cannot be written, as on a machine with one disk. Bytes that nobody synced (a canary) are written before
-each cut: were most of them still there, it would be no cut.
+FAILED, which is right for a disk and wrong for a power cut. So the library lets no thread go on once it cuts; and where
+the file system is cut first and the host killed a moment later, the state directory lies on it, where the mark cannot
+be written, as on a machine with one disk. Hosts of which the state directory lies elsewhere and survives (two of the
+six) are killed first. Bytes that nobody synced (a canary) are written before each cut: were most of them still there,
+it would be no cut.
 
 Not covered: what a disk's own volatile cache loses between flushes (a write that reached the loop file stays).
 
---break CLASS lets kofn skip this step (fdatasync of chunks, of the index, or the sync of meta pages: the library reports
-success instead), and the suite must fail; the whole form proves that at its end. (A kofn that never syncs a directory is
-not caught: on ext4 and XFS the fdatasync of a new file brings its name along.)
+--break CLASS lets kofn skip this step (fdatasync of chunks, of the index, or the sync of meta pages: the library
+reports success instead), and the suite must fail; the whole form proves that at its end. (A kofn that never syncs a
+directory is not caught: on ext4 and XFS the fdatasync of a new file brings its name along.)
 """
 import argparse
 import json
@@ -51,13 +53,14 @@ LIBRARY = "libkofn_cut_at.so"
 POOLS = {"cuts42": ("default", "4+2", 5), "cuts60": ("plain", "6+0", 6)}
 KINDS = ("ext4", "xfs")
 HOSTS = 6
+STATE_ELSEWHERE = (2, 3)  # one on ext4, one on XFS
 SETTINGS = "trash_delay: 300ms"
 BREAKS = {"chunk sync": 60, "index sync": 60, "meta page": 30}  # cuts within which it must show
 LOAD_CLASSES = ("create", "chunk write", "write-back", "chunk sync", "directory sync", "index write", "index sync",
                 "meta page", "unlink", "reply")
 FIRES_S = 2.5  # a call that has not come by then: cut anyway
 START_CALLS = 24
-OLD_KEYS = 30
+OLD_KEYS = 15
 ROWS_CHECKED = 8
 FULL_CHECK_EVERY = 25
 EXIT_S = 20
@@ -80,8 +83,11 @@ class Cut:
 
     def __repr__(self):
         where = {1: "one drive", 2: "two drives", 6: "all six drives"}[self.scope]
-        when = f"{'before' if self.before else 'after'} the {self.countdown}. {self.how}" if self.how in CLASSES else \
-            f"{'in a start' if self.how == 'start' else 'at random, ' + ('killed' if self.before else 'cut') + ' first'}"
+        when = f"at random, {'killed' if self.before else 'cut'} first"
+        if self.how == "start":
+            when = "in a start"
+        elif self.how in CLASSES:
+            when = f"{'before' if self.before else 'after'} the {self.countdown}. {self.how}"
         return f"{where}, {self.kind}, {when}{', load goes on' if self.through else ''}"
 
 
@@ -117,7 +123,7 @@ class PowerCuts:
             for i, host in enumerate(self.c.hosts):
                 self.prepare(host, kinds[i % len(kinds)], library, images, broken)
             for host in self.c.hosts:
-                configure(self.c, host)
+                configure(self.c, host, host.index in STATE_ELSEWHERE)
         except BaseException:
             self.close()
             raise
@@ -158,13 +164,13 @@ class PowerCuts:
         return [first] + self.rng.sample(rest, cut.scope - 1)
 
     def cut_now(self, hosts, kill_first):
-        if kill_first:
-            for h in hosts:
-                os.kill(h.pid, signal.SIGKILL)
+        first = [h for h in hosts if kill_first or h.index in STATE_ELSEWHERE]
+        for h in first:
+            os.kill(h.pid, signal.SIGKILL)
         for h in hosts:
             self.disks[h.id].cut()
-        if not kill_first:
-            for h in hosts:
+        for h in hosts:
+            if h not in first:
                 os.kill(h.pid, signal.SIGKILL)
 
     def wait_exit(self, hosts):
@@ -264,12 +270,19 @@ class PowerCuts:
                    if own["id"] == h.id for d in own["drives"])
 
     def check(self, hosts, everything):
-        keys = set(self.load.touched)
-        keys |= set(self.load.keys if everything else self.rng.sample(self.load.keys, OLD_KEYS))
-        decided = self.undecided() == 0
+        keys, old = set(self.load.touched), self.load.keys
+        if not everything:  # keys of clients, which are overwritten, and those that were made once
+            own = [k for k in old if not k.name.startswith("once")]
+            old = self.rng.sample(own, OLD_KEYS) + self.rng.sample(old, OLD_KEYS)
+        keys |= set(old)
+        open_ends = [k for k in keys if k.maybe]
         others = [h for h in self.c.hosts if h not in hosts]
         gateways = [hosts[0], self.rng.choice(others or hosts), self.rng.choice(hosts)]
-        self.load.read_all(sorted(keys, key=lambda k: (k.bucket, k.name)), gateways, decided)
+        self.load.read_all(sorted(keys, key=lambda k: (k.bucket, k.name)), gateways)
+        decided = {k for k in open_ends if self.load.is_decided(k, gateways[1])}
+        self.load.read_all(open_ends, others or hosts, decided)  # what they turned out to be, they stay
+        self.load.count("unknown, and decided", len(decided))
+        self.load.count("unknown, and left for later", len(open_ends) - len(decided))
         self.faults()
         acked = [k for k in self.load.touched if k.acked and not k.maybe]
         for key in self.rng.sample(sorted(acked, key=lambda k: k.name), min(ROWS_CHECKED, len(acked))):
@@ -327,17 +340,24 @@ class PowerCuts:
         if any(complaints):
             raise Broken("\n".join(c for c in complaints if c))
         if self.lost * 2 < self.canaries:
-            raise Broken(f"only {self.lost} of {self.canaries} cuts lost what nobody had synced: these are no power cuts")
+            raise Broken(f"only {self.lost} of {self.canaries} cuts lost what nobody had synced: no power cuts")
+
+    def words(self):
+        n = self.load.counts
+        return f"{n.get('PUT acknowledged', 0)} PUTs acknowledged, {n.get('PUT unknown', 0)} unknown " \
+               f"({n.get('unknown, and decided', 0)} decided at once), {n.get('read back', 0)} reads"
 
     def logs(self):
         for h in self.c.hosts:
             say(f"--- log of {h.id}\n{h.log_text()[-3000:]}")
 
 
-def configure(cluster, host):
-    """The state directory lies on the file system that is cut."""
+def configure(cluster, host, state_elsewhere=False):
+    """The state directory lies on the file system that is cut, unless it is to survive."""
     cluster.write_config(host)
-    text = host.config.read_text().replace(f"state_dir: {host.dir}/state", f"state_dir: {host.dir}/fs/state")
+    text = host.config.read_text()
+    if not state_elsewhere:
+        text = text.replace(f"state_dir: {host.dir}/state", f"state_dir: {host.dir}/fs/state")
     for name, value in (("reserve_bytes", "8MiB"), ("index_map_bytes", "64MiB")):
         text = "".join(f"  {name}: {value}\n" if line.startswith(f"  {name}:") else line + "\n"
                        for line in text.splitlines())
@@ -362,8 +382,8 @@ def check_drive(drive):
 
 
 def format_cuts(base, library, images, kinds, calls):
-    """A first start on an empty file system, cut before its n-th call for each of `calls` (None: until there are no more).
-    The next start makes a drive of what is left, and what it is given then survives a cut."""
+    """A first start on an empty file system, cut before its n-th call for each of `calls` (None: until there are no
+    more). The next start makes a drive of what is left, and what it is given then survives a cut."""
     done = 0
     for kind in kinds:
         for n in calls or range(1, 1000):
@@ -472,7 +492,7 @@ def run(args, base, library):
         for number, cut in enumerate(cuts, 1):
             suite.round(cut, number, not args.short and number % FULL_CHECK_EVERY == 0)
             if number % (10 if args.short else 25) == 0:
-                say(f"{number} cuts of {len(cuts)}, {time.monotonic() - started:.0f} s: {suite.load.counts}")
+                say(f"{number} cuts of {len(cuts)}, {time.monotonic() - started:.0f} s: {suite.words()}")
         suite.finish(1 if args.short else HOSTS // 2)
     except Broken as e:
         say(f"FAILED, seed {args.seed}: {e}")
@@ -490,8 +510,8 @@ def run(args, base, library):
     n, six = suite.load.counts, sum(c.scope == 6 for c in cuts)
     print("RESULT " + json.dumps({
         "suite": "power_cuts",
-        "done": f"{suite.cuts} cuts under load ({suite.drives_cut} drives; all six at once {six} times) and {formats} in a "
-                f"first start, on {' and '.join(kinds)}{without}",
+        "done": f"{suite.cuts} cuts under load ({suite.drives_cut} drives; all six at once {six} times) and {formats} "
+                f"in a first start, on {' and '.join(kinds)}{without}",
         "found": "none", "seconds": round(time.monotonic() - started),
         "figures": f"{n.get('PUT acknowledged', 0)} PUTs and {n.get('DELETE acknowledged', 0)} DELETEs acknowledged, "
                    f"{n.get('PUT unknown', 0) + n.get('DELETE unknown', 0)} unknown, {n.get('read back', 0)} reads, "
