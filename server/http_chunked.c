@@ -60,6 +60,21 @@ static int chunk_extension_byte(struct http_chunked *c, uint8_t b) {
   }
 }
 
+/* A trailer's name is whole: some parsers merge trailers into the head. */
+static int chunk_trailer_named(struct http_chunked *c) {
+  static const char *const refused[] = {"content-length", "transfer-encoding", "host"};
+  for (size_t i = 0; i < ARRAY_LEN(refused); i++)
+    if (http_slice_is(slice_of(c->name, c->name_len), refused[i])) return ERR_BODY_INVALID;
+  c->state = HTTP_CHUNK_TRAILER_VALUE;
+  return 0;
+}
+
+static int chunk_trailer_name_byte(struct http_chunked *c, uint8_t b) {
+  if (!http_is_token(b)) return ERR_BODY_INVALID;
+  if (c->name_len < sizeof c->name) c->name[c->name_len++] = b;
+  return 0;
+}
+
 static int chunk_trailer_byte(struct http_chunked *c, uint8_t b) {
   if (++c->trailer_bytes > HTTP_TRAILER_BYTES_MAX) return ERR_BODY_INVALID;
   switch (c->state) {
@@ -69,10 +84,10 @@ static int chunk_trailer_byte(struct http_chunked *c, uint8_t b) {
         return 0;
       }
       c->state = HTTP_CHUNK_TRAILER_NAME;
-      return http_is_token(b) ? 0 : ERR_BODY_INVALID;
+      c->name_len = 0;
+      return chunk_trailer_name_byte(c, b);
     case HTTP_CHUNK_TRAILER_NAME:
-      if (b == ':') c->state = HTTP_CHUNK_TRAILER_VALUE;
-      return b == ':' || http_is_token(b) ? 0 : ERR_BODY_INVALID;
+      return b == ':' ? chunk_trailer_named(c) : chunk_trailer_name_byte(c, b);
     default:
       if (b == '\r') c->state = HTTP_CHUNK_TRAILER_LF;
       return b == '\r' || http_is_value(b) ? 0 : ERR_BODY_INVALID;

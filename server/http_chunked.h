@@ -4,7 +4,8 @@
  * in what they let pass here (bare LF, blanks behind a size, endless extensions), and two parsers
  * that disagree about where a request ends are how requests are smuggled. Extensions are dropped,
  * but must follow the grammar to the letter, without the blanks that it tolerates: what one parser
- * takes for the middle of a quoted value, another takes for the end of the line. Pure: no I/O, no
+ * takes for the middle of a quoted value, another takes for the end of the line. Trailers are
+ * dropped as well, but none may speak of framing or of the host (RFC 9110, 6.5.1). Pure: no I/O, no
  * allocation. */
 #ifndef KOFN_SERVER_HTTP_CHUNKED_H
 #define KOFN_SERVER_HTTP_CHUNKED_H
@@ -13,6 +14,7 @@
 
 #define HTTP_CHUNK_EXTENSION_BYTES_MAX 16384u /* of all chunks of a body together */
 #define HTTP_TRAILER_BYTES_MAX 8192u
+#define HTTP_TRAILER_NAME_BYTES 18u /* one more than the longest that is refused */
 #define HTTP_CHUNK_BYTES_MAX ((uint64_t)1 << 62)
 
 enum http_chunk_state {
@@ -42,7 +44,8 @@ struct http_chunked {
   enum http_chunk_state state;
   uint64_t left; /* of the chunk whose data is being read */
   uint32_t extension_bytes, trailer_bytes;
-  uint8_t digits;
+  uint8_t digits, name_len;
+  uint8_t name[HTTP_TRAILER_NAME_BYTES]; /* of a trailer, cut */
 };
 
 /* Takes bytes from the front of *in (which is advanced) and puts body bytes into dst, at most cap;

@@ -307,6 +307,14 @@ static int read_length(struct slice text, uint64_t *ret_length) {
   return 0;
 }
 
+/* Of what is trimmed behind the value, a tab makes later versions of llhttp refuse the coding. */
+static bool ends_with_tab(const struct http_request *req, const char *name) {
+  struct slice value = http_header_find(req, name);
+  const uint8_t *at = value.data + value.len;
+  while (*at == ' ') at++; /* the line's CR ends it */
+  return *at == '\t';
+}
+
 static int read_framing(struct http_exchange *ex, struct http_refusal *ret_why) {
   struct http_request *req = &ex->req;
   unsigned lengths = http_header_count(req, "content-length");
@@ -320,6 +328,8 @@ static int read_framing(struct http_exchange *ex, struct http_refusal *ret_why) 
     if (ex->http_1_0) return refuse_bad(ret_why, "HTTP/1.0 has no Transfer-Encoding.");
     if (!http_slice_is(http_header_find(req, "transfer-encoding"), "chunked"))
       return refuse(ret_why, 501, "NotImplemented", "The only transfer coding here is chunked.");
+    if (ends_with_tab(req, "transfer-encoding"))
+      return refuse_bad(ret_why, "The Transfer-Encoding header is malformed.");
     ex->framing = HTTP_FRAMING_CHUNKED;
     req->chunked = req->has_body = true;
     req->body.length = BODY_LENGTH_UNKNOWN;

@@ -102,6 +102,11 @@ static const char *const bad_bodies[] = {
     "0\r\nA: \x01\r\n\r\n",
     "0\r\nA\r\n\r\n",
     "0\r\n\rX",
+    "0\r\nContent-Length: 0\r\n\r\n",
+    "0\r\nA: b\r\nCONTENT-LENGTH:\r\n\r\n",
+    "1\r\na\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "0\r\ntransfer-encoding: x\r\nA: b\r\n\r\n",
+    "0\r\nHost: h\r\n\r\n",
 };
 
 Test(http_chunked, malformed_framing_is_refused) {
@@ -138,6 +143,16 @@ Test(http_chunked, extensions_and_trailers_are_bounded) {
   check_limit("", "1;ext\r\na\r\n", HTTP_CHUNK_EXTENSION_BYTES_MAX / 3);
   check_limit("0\r\nA:", "x", HTTP_TRAILER_BYTES_MAX - 2);
   check_limit("0\r\n", "A:b\r\n", HTTP_TRAILER_BYTES_MAX / 5);
+}
+
+Test(http_chunked, trailers_of_other_names_are_dropped) {
+  struct slice text = SLICE_LIT(
+      "0\r\nContent-Lengt: 0\r\nContent-Lengths: 0\r\nTransfer-Encodings: x\r\n"
+      "Transfer-Encoding-And-More: x\r\nHos: x\r\nHosts: x\r\nh: x\r\nA:\r\n\r\n");
+  uint8_t out[8];
+  size_t len, rest;
+  cr_assert_eq(decode(text, 1, sizeof out, out, &len, &rest), 0);
+  cr_assert_eq(rest, 0);
 }
 
 Test(http_chunked, a_body_can_be_dropped) {

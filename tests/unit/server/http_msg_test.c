@@ -119,6 +119,8 @@ static const struct {
     {"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n\r\n", 0},
     {"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked;q=1\r\n\r\n", 0},
     {"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\r\n\r\n", 0},
+    {"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\t\r\n\r\n", 400},
+    {"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked \t \r\nA: b\r\n\r\n", 400},
     {"PUT / HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
     {"PUT / HTTP/1.1\r\nHost: h\r\nExpect: 200-ok\r\nContent-Length: 1\r\n\r\n", 417},
     {"PUT / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue, x\r\nContent-Length: 1\r\n\r\n", 417},
