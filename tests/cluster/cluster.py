@@ -198,7 +198,8 @@ class Cluster:
             lines.append(f"  {field}: {value}")
         lines += [f"  {line}" for line in self.server.splitlines() if line.strip()]
         lines.append("drive:")
-        lines += ["  reserve_bytes: 64MiB", "  index_map_bytes: 1GiB"]
+        lines += [f"  {field}: {value}" for field, value in (("reserve_bytes", "64MiB"), ("index_map_bytes", "1GiB"))
+                  if f"{field}:" not in self.settings]
         lines += [f"  {line}" for line in self.settings.splitlines() if line.strip()]
         host.config.write_text("\n".join(lines) + "\n")
 
