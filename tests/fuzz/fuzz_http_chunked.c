@@ -70,10 +70,42 @@ static bool ref_line(struct slice *in, struct slice *ret_line) {
   return false;
 }
 
+static size_t ref_token(struct slice s) {
+  size_t n = 0;
+  while (n < s.len && http_is_token(s.data[n])) n++;
+  return n;
+}
+
+/* "a:..." where a is none of the names that speak of framing. */
 static bool ref_trailer_ok(struct slice line) {
-  size_t name = 0;
-  while (name < line.len && http_is_token(line.data[name])) name++;
+  static const char *const refused[] = {"content-length", "transfer-encoding", "host"};
+  size_t name = ref_token(line);
+  for (size_t i = 0; i < ARRAY_LEN(refused); i++)
+    if (http_slice_is(slice_of(line.data, name), refused[i])) return false;
   return name > 0 && name < line.len && line.data[name] == ':';
+}
+
+/* *( ";" token [ "=" ( token / quoted-string ) ] ), without blanks. */
+static bool ref_extensions_ok(struct slice s) {
+  while (s.len > 0) {
+    if (fuzz_u8(&s) != ';') return false;
+    size_t name = ref_token(s);
+    if (name == 0) return false;
+    (void)fuzz_take(&s, name);
+    if (s.len == 0 || s.data[0] != '=') continue;
+    (void)fuzz_u8(&s);
+    if (s.len > 0 && s.data[0] == '"') {
+      size_t i = 1;
+      while (i < s.len && s.data[i] != '"') i += s.data[i] == '\\' ? 2 : 1;
+      if (i >= s.len) return false;
+      (void)fuzz_take(&s, i + 1);
+    } else {
+      size_t value = ref_token(s);
+      if (value == 0) return false;
+      (void)fuzz_take(&s, value);
+    }
+  }
+  return true;
 }
 
 /* Length of the whole body in `text`, or 0: refused, or not whole. */
@@ -91,7 +123,7 @@ static size_t ref_end(struct slice text) {
       size = size << 4 | (uint64_t)(at - hex);
     }
     if (digits == 0 || digits > 16 || size > HTTP_CHUNK_BYTES_MAX) return 0;
-    if (line.len > digits && line.data[digits] != ';') return 0;
+    if (!ref_extensions_ok(slice_of(line.data + digits, line.len - digits))) return 0;
     extensions += line.len > digits ? line.len - digits - 1 : 0;
     if (extensions > HTTP_CHUNK_EXTENSION_BYTES_MAX) return 0;
     if (size == 0) break;

@@ -59,6 +59,7 @@ HEADS = {
     "bad-cl-te": head("PUT / HTTP/1.1", H, "Content-Length: 1", "Transfer-Encoding: chunked"),
     "bad-te-te": head("PUT / HTTP/1.1", H, "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"),
     "bad-te-list": head("PUT / HTTP/1.1", H, "Transfer-Encoding: gzip, chunked"),
+    "bad-te-tab": head("PUT / HTTP/1.1", H, "Transfer-Encoding: chunked\t "),
     "bad-te-10": head("PUT / HTTP/1.0", H, "Transfer-Encoding: chunked"),
     "bad-length": head("PUT / HTTP/1.1", H, "Content-Length: 18446744073709551617"),
     "bad-length-sign": head("PUT / HTTP/1.1", H, "Content-Length: +1"),
@@ -103,7 +104,9 @@ BODIES = {
     "bad-ext-long": b"1;" + b"e" * 16385 + b"\r\na\r\n0\r\n\r\n", "ext-long": b"1;" + b"e" * 16384 + b"\r\na\r\n0\r\n\r\n",
     "bad-trailer": b"0\r\n: b\r\n\r\n", "bad-trailer-name": b"0\r\nA b: c\r\n\r\n", "bad-trailer-value": b"0\r\nA: \x7f\r\n\r\n",
     "bad-trailer-long": b"0\r\nA:" + b"t" * 8190 + b"\r\n\r\n", "trailer-long": b"0\r\nA:" + b"t" * 8188 + b"\r\n\r\n",
-    "cut": b"5\r\nhel", "cut-end": b"0\r\n\r",
+    "ext-quoted": b'1;a;b="c\\"d;e";f=g\r\na\r\n0\r\n\r\n', "bad-ext-name": b"1;=x\r\na\r\n", "bad-ext-value": b"1;a=\r\na\r\n", "bad-ext-quoted": b'1;a="b\r\na\r\n',
+    "bad-ext-behind": b'1;a="b"c\r\na\r\n', "bad-ext-blank": b"1;a =b\r\na\r\n", "bad-trailer-length": b"0\r\nContent-Length: 1\r\n\r\n", "bad-trailer-te": b"0\r\ntransfer-encoding: chunked\r\n\r\n",
+    "trailer-like": b"0\r\nContent-Lengths: 1\r\nTransfer-Encoding2: x\r\nHos: t\r\n\r\n", "cut": b"5\r\nhel", "cut-end": b"0\r\n\r",
 }
 
 
