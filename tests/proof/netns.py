@@ -2,7 +2,8 @@
 
     why = enter()          # first of all, before any thread: this process gets a network of its own
     net = Net(6)           # net.addresses, net.prefixes: for Cluster(addresses=, prefixes=)
-    net.cut(a, b)          # nothing of host a reaches host b any more; net.lose(b, 0.2); net.heal()
+    rules = net.cut([(a, b)]) + net.lose(b, 0.2)  # nothing of host a reaches host b; a fifth of all to b is lost
+    net.undo(rules)
     net.close()
 
 The process that calls enter() leaves the machine's network for an empty one, where the bridge, the wires and the hosts'
@@ -88,40 +89,44 @@ class Net:
 
     def _probe(self):
         """What this kernel can do: drop by rules, and drop some of them."""
-        if shutil.which("iptables"):
+        if not shutil.which("iptables"):
+            return
+        nobody = ("-s", f"{PREFIX}.250")
+        for name, words in (("iptables", ()), ("loss", ("-m", "statistic", "--mode", "random", "--probability", "0.5"))):
             try:
-                self._rule(0, "-s", f"{PREFIX}.250", "-j", "DROP")
-                self.iptables = True
-                self._rule(0, "-s", f"{PREFIX}.250", "-m", "statistic", "--mode", "random", "--probability", "0.5",
-                           "-j", "DROP")
-                self.loss = True
+                self.undo([self._drop(0, *nobody, *words)])
+                setattr(self, name, True)
             except OSError:
-                pass
-            self.heal()
+                return
 
-    def _rule(self, i, *words):
-        _run(*self._in(i), "iptables", "-w", "-A", "INPUT", *words)
+    def _drop(self, i, *words):
+        _run(*self._in(i), "iptables", "-w", "-A", "INPUT", *words, "-j", "DROP")
+        return [*self._in(i), "iptables", "-w", "-D", "INPUT", *words, "-j", "DROP"]
 
-    def cut(self, a, b):
-        """Host b hears nothing of host a. Clients reach both."""
-        if self.iptables:
-            self._rule(b, "-s", self.addresses[a], "-j", "DROP")
-        else:
-            _run(*self._in(a), "ip", "route", "replace", "blackhole", f"{self.addresses[b]}/32")
+    def cut(self, pairs):
+        """Of each pair (a, b), host b hears nothing of host a any more. Clients reach both."""
+        rules = []
+        for a, b in pairs:
+            if self.iptables:
+                rules.append(self._drop(b, "-s", self.addresses[a]))
+                continue
+            route = ("blackhole", f"{self.addresses[b]}/32")
+            _run(*self._in(a), "ip", "route", "replace", *route)
+            rules.append([*self._in(a), "ip", "route", "del", *route])
+        return rules
 
     def lose(self, b, part):
         """Of what the other hosts send to host b, this part is lost."""
-        for a, address in enumerate(self.addresses):
-            if a != b:
-                self._rule(b, "-s", address, "-m", "statistic", "--mode", "random", "--probability", str(part), "-j", "DROP")
+        return [self._drop(b, "-s", address, "-m", "statistic", "--mode", "random", "--probability", str(part))
+                for a, address in enumerate(self.addresses) if a != b]
 
-    def heal(self, hosts=None):
-        for i in range(len(self.holders)) if hosts is None else hosts:
-            if self.iptables:
-                _run(*self._in(i), "iptables", "-w", "-F", "INPUT")
+    def undo(self, rules):
+        """A route that two cuts share is gone with the first."""
+        for rule in rules:
+            if self.iptables or "iptables" in rule:
+                _run(*rule)
             else:
-                subprocess.run([*self._in(i), "ip", "route", "flush", "type", "blackhole"], check=False,
-                               stderr=subprocess.DEVNULL)
+                subprocess.run(rule, check=False, stderr=subprocess.DEVNULL)
 
     def close(self):
         for h in self.holders:
