@@ -292,7 +292,10 @@ static void batch_commit_run(void *arg) {
   }
   batch_note_counts(d);
   int err = store_commit(TAKE(b->txn));
-  if (err < 0) b->err = drive_fail(d, "committing to the index", err);
+  if (err == ERR_NO_SPACE || err == -ENOMEM)
+    b->err = err;
+  else if (err < 0)
+    b->err = drive_fail(d, "committing to the index", err);
 }
 
 /* Committed: the files that rows name stay, those that nothing needs go. Not committed: the stages

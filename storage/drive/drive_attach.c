@@ -176,7 +176,8 @@ static void attach_run(void *arg) {
   d->batch.counters = d->counters;
   batch_note_counts(d);
   c->err = store_commit(TAKE(d->batch.txn));
-  if (c->err < 0) c->err = drive_fail(d, "committing to the index", c->err);
+  if (c->err < 0 && c->err != ERR_NO_SPACE && c->err != -ENOMEM)
+    c->err = drive_fail(d, "committing to the index", c->err);
 }
 
 static void drive_free(struct drive *d) {
@@ -245,7 +246,8 @@ static void clean_run(void *arg) {
     return;
   }
   int err = store_commit(txn);
-  if (err < 0) (void)drive_fail(d, "committing to the index", err);
+  if (err < 0 && err != ERR_NO_SPACE && err != -ENOMEM)
+    (void)drive_fail(d, "committing to the index", err);
 }
 
 void drive_finish(struct drive *d) {

@@ -16,6 +16,7 @@
 #define DROP_ROWS_MAX 64 /* rows of one key dropped in one go; what is left comes next time */
 #define TRASH_KEY_BYTES (8 + BLOB_KEY_BYTES + 8)
 #define TRASH_BUDGET_MAX 256
+#define HOUSEKEEP_RETRY_MS 1000 /* after an error that may pass: no memory, a full index */
 
 /* ---- rows ---- */
 
@@ -270,9 +271,12 @@ uint64_t drive_housekeep(struct drive *d, unsigned budget) {
   uint64_t delay = housekeep_delay(d);
   if (delay > 0) return delay;
   struct trash_run t = {.d = d, .budget = MIN(MAX(budget, 1u), TRASH_BUDGET_MAX)};
-  if (drive_batch_begin(d) < 0) return UINT64_MAX; /* drops what is superseded, on its way */
-  (void)drive_guarded(d, trash_run, &t);
-  if (drive_batch_commit(d) < 0) return UINT64_MAX;
+  int err = drive_batch_begin(d); /* drops what is superseded, on its way */
+  if (err == 0) {
+    (void)drive_guarded(d, trash_run, &t);
+    err = drive_batch_commit(d);
+  }
+  if (err < 0) return drive_failed(d) ? UINT64_MAX : HOUSEKEEP_RETRY_MS;
   d->trash_due_ms = t.next_due_ms;
   trash_unlink(&t);
   return housekeep_delay(d);

@@ -56,8 +56,9 @@ struct store_file;
 
 struct store_ops {
   int (*begin)(struct store *s, bool write, struct store_txn **ret_txn);
-  /* Ends the transaction either way. A write is durable when this returns 0; any error of a write
-   * means that the disk failed. */
+  /* Ends the transaction either way. A write is durable when this returns 0. ERR_NO_SPACE and
+   * -ENOMEM: nothing was written (the index is full); any other error of a write means that the
+   * disk failed. */
   int (*commit)(struct store_txn *txn);
   void (*abort)(struct store_txn *txn);
   int (*get)(struct store_txn *txn, enum store_table table, struct slice key,

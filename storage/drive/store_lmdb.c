@@ -26,6 +26,9 @@
 #define INDEX_READERS_KEPT 64
 /* Blocks allocated ahead of the index's end, so that a full disk does not stop deletes. */
 #define INDEX_AHEAD_BYTES (64ull << 20)
+#define INDEX_AHEAD_RETRY 64  /* commits after which a full disk is asked again for them */
+#define INDEX_PAGE_BYTES 4096 /* for the account of what was written since the last look */
+#define INDEX_ENTRY_BYTES 16  /* ... and what an entry needs beside key and value */
 
 static const char *const table_names[STORE_TABLE_COUNT] = {
     [STORE_SYS] = "sys",       [STORE_CTX] = "ctx",       [STORE_ROWS] = "row",
@@ -58,7 +61,9 @@ struct store_lmdb {
   struct lmdb_txn *kept;
   unsigned kept_count;
   uint64_t ahead_bytes, allocated_bytes; /* writer only */
+  unsigned ahead_wait;                   /* commits until it is tried again */
   _Atomic uint64_t index_free, index_total;
+  _Atomic uint64_t index_written; /* since these were counted */
   struct store_lmdb *next_buried;
 };
 
@@ -170,10 +175,14 @@ static void lmdb_allocate_ahead(struct store_lmdb *s) {
   if (mdb_env_info(s->env, &info) != 0 || mdb_env_stat(s->env, &stat) != 0) return;
   uint64_t used = ((uint64_t)info.me_last_pgno + 1) * stat.ms_psize;
   if (s->allocated_bytes >= used + s->ahead_bytes / 2) return;
+  if (s->ahead_wait > 0 && s->ahead_wait-- > 1) return;
   if (mdb_env_get_fd(s->env, &fd) != 0) return;
   uint64_t want = MIN(used + s->ahead_bytes, (uint64_t)info.me_mapsize);
-  s->allocated_bytes = want; /* also after a failure: no retry at every commit */
-  (void)fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)want);
+  if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)want) != 0 &&
+      (errno == ENOSPC || errno == EDQUOT))
+    s->ahead_wait = INDEX_AHEAD_RETRY; /* half of them are left, and space may return */
+  else
+    s->allocated_bytes = want; /* also where the file system cannot */
 }
 
 static int lmdb_commit(struct store_txn *txn) {
@@ -185,7 +194,10 @@ static int lmdb_commit(struct store_txn *txn) {
   }
   int rc = mdb_txn_commit(t->mdb);
   txn_free(s, t);
-  if (rc != 0) return rc > 0 ? -rc : -EIO; /* ENOSPC too: nothing is known of what is on disk */
+  /* What it frees has to be written down as well: a full map shows here too, before any page of
+   * the transaction is written. ENOSPC does not: nothing is known of what is on disk. */
+  if (rc == MDB_MAP_FULL || rc == MDB_TXN_FULL) return ERR_NO_SPACE;
+  if (rc != 0) return rc > 0 ? -rc : -EIO;
   lmdb_allocate_ahead(s);
   return 0;
 }
@@ -201,15 +213,26 @@ static int lmdb_get(struct store_txn *txn, enum store_table table, struct slice 
   return 0;
 }
 
+/* Between two looks at the free pages, what came in is counted, in whole pages where it has pages
+ * of its own. */
+static void lmdb_note_written(struct store_lmdb *s, size_t key_len, size_t value_len) {
+  uint64_t bytes = key_len + value_len + INDEX_ENTRY_BYTES;
+  if (value_len > INDEX_PAGE_BYTES / 2)
+    bytes = (bytes + INDEX_PAGE_BYTES - 1) / INDEX_PAGE_BYTES * INDEX_PAGE_BYTES;
+  atomic_fetch_add_explicit(&s->index_written, bytes, memory_order_relaxed);
+}
+
 static int lmdb_put(struct store_txn *txn, enum store_table table, struct slice key,
                     struct slice value) {
   MDB_val k = val_of(key), v = val_of(value);
+  lmdb_note_written(lmdb_of(txn->store), key.len, value.len);
   return lmdb_err(mdb_put(txn_of(txn)->mdb, lmdb_of(txn->store)->tables[table], &k, &v, 0));
 }
 
 static int lmdb_reserve(struct store_txn *txn, enum store_table table, struct slice key, size_t len,
                         uint8_t **ret_value) {
   MDB_val k = val_of(key), v = {len, NULL};
+  lmdb_note_written(lmdb_of(txn->store), key.len, len);
   int rc = mdb_put(txn_of(txn)->mdb, lmdb_of(txn->store)->tables[table], &k, &v, MDB_RESERVE);
   if (rc != 0) return lmdb_err(rc);
   *ret_value = v.mv_data;
@@ -298,6 +321,7 @@ static void lmdb_index_space(void *arg) {
     left += lmdb_free_pages(txn_of(txn)->mdb) * stat.ms_psize;
     lmdb_abort(txn);
   }
+  atomic_store(&s->index_written, 0);
   atomic_store(&s->index_free, left);
   atomic_store(&s->index_total, total);
 }
@@ -314,7 +338,8 @@ static int lmdb_space(struct store *store, struct store_space *ret_space) {
   int err = store_files_space(&s->files, &space);
   if (err > 0 && !atomic_load(&s->faulted)) err = lmdb_guarded(store, lmdb_index_space, s);
   if (err < 0) return err;
-  space.index_free_bytes = atomic_load(&s->index_free);
+  uint64_t left = atomic_load(&s->index_free), written = atomic_load(&s->index_written);
+  space.index_free_bytes = left - MIN(written, left);
   space.index_total_bytes = atomic_load(&s->index_total);
   *ret_space = space;
   return 0;
