@@ -180,20 +180,22 @@ class Bench:
             shutil.rmtree(whole.cluster.dir, ignore_errors=True)
 
     def slow_clients(self, subject):
-        """64 streams each way of 64 MiB objects: at full speed, then with clients that read and send slowly."""
-        size = 64 * MIB
-        self.fill(subject, size)
-        for rate, seconds in ((None, 5 if self.args.quick else 20), (SLOW_RATE, 15 if self.args.quick else 60)):
+        """64 streams each way, of several sizes at full speed; then with clients that read and send slowly."""
+        full, slow = (5, 15) if self.args.quick else (20, 60)
+        for size, rate, seconds in ((64 * KIB, None, full), (MIB, None, full), (64 * MIB, None, full),
+                                    (64 * MIB, SLOW_RATE, slow)):
+            self.fill(subject, size)
             with subjects.MemoryPeak(subject.pids()) as peak:
                 both = [Load(self.tool, subject, m, size, SLOW_STREAMS, seconds, f"{p}-{size}-",
                              load_keys(size, SLOW_STREAMS, m), rate=rate, urls=subject.urls()[:1]).start()
                         for m, p in (("GET", "get"), ("PUT", "slow"))]
                 got = [b.result() for b in both]
-            entry = {"subject": subject.name, "streams_each_way": SLOW_STREAMS, "rate": rate, "seconds": seconds,
-                     "memory_own": peak.own, "memory_rss": peak.rss, "errors": sum(g["errors"] for g in got),
-                     "error": " ".join(g["error"] for g in got if g["error"])}
+            entry = {"subject": subject.name, "streams_each_way": SLOW_STREAMS, "size": size, "rate": rate,
+                     "seconds": seconds, "memory_own": peak.own, "memory_rss": peak.rss,
+                     "errors": sum(g["errors"] for g in got), "error": " ".join(g["error"] for g in got if g["error"])}
             self.result["slow_clients"].append(entry)
             self.say(f"streams: {entry}")
+        Load(self.tool, subject, "DELETE", 64 * MIB, 8, 60, f"slow-{64 * MIB}-", SLOW_STREAMS, once=True).run()
 
     def slow_hosts(self, subject):
         """Others' p99 while the last host is stopped, and while it runs a tenth of the time; each round beside a whole one."""
