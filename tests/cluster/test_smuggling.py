@@ -2,8 +2,9 @@
 at a host, whole, in pieces, and with the smuggled requests behind the answer.
 
 What is refused ends the connection and changes nothing; what is taken is one request with its exact meaning, and the next
-request on the connection gets its own answer. It fails, for example, when kofn lets "Content-Length: +5" or a second
-Transfer-Encoding pass, takes LF for the end of a chunk's size, or does not hear "Connection: close".
+request on the connection gets its own answer. It fails, for example, when kofn lets a second
+Transfer-Encoding pass, takes LF for the end of a chunk's size, skips no body that it has not read, does not hear
+"Connection: close", or goes on behind a refusal.
 """
 import random
 import sys
