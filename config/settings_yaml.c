@@ -10,6 +10,9 @@
 #include "config/err.h"
 #include "config/settings_schema.h"
 
+#define YAML_DEPTH_MAX 16 /* a file of ours has five levels */
+#define YAML_ANCHORS_MAX 64
+
 static const char *node_kind(const yaml_node_t *n) {
   return n->type == YAML_MAPPING_NODE    ? "a mapping"
          : n->type == YAML_SEQUENCE_NODE ? "a list"
@@ -240,11 +243,57 @@ static int read_documents(struct raw *raw, yaml_parser_t *parser) {
   return err;
 }
 
-int raw_read_yaml(struct raw *raw, const char *text, size_t len) {
+/* The anchor of a node's first event, which also counts its depth; NULL where it has none. */
+static const yaml_char_t *event_anchor(const yaml_event_t *event, unsigned *depth) {
+  switch (event->type) {
+    case YAML_SCALAR_EVENT:
+      return event->data.scalar.anchor;
+    case YAML_SEQUENCE_START_EVENT:
+      ++*depth;
+      return event->data.sequence_start.anchor;
+    case YAML_MAPPING_START_EVENT:
+      ++*depth;
+      return event->data.mapping_start.anchor;
+    case YAML_SEQUENCE_END_EVENT:
+    case YAML_MAPPING_END_EVENT:
+      --*depth;
+      return NULL;
+    default:
+      return NULL;
+  }
+}
+
+/* A first pass, for libyaml 0.2.5 takes time in the square of open brackets and of anchors: minutes
+ * for a file of 1 MiB. What is no YAML is left to the second pass, which says why. */
+static int check_shape(struct raw *raw, const char *text, size_t len) {
   yaml_parser_t parser;
+  yaml_event_t event;
+  unsigned depth = 0, anchors = 0;
+  bool end = false;
+  int err = 0;
   if (!yaml_parser_initialize(&parser)) return schema_no_memory(raw);
   yaml_parser_set_input_string(&parser, (const unsigned char *)text, len);
-  int err = read_documents(raw, &parser);
+  while (err == 0 && !end && yaml_parser_parse(&parser, &event)) {
+    struct place p = {SECTION_TOP, -1, -1, NULL, (int)event.start_mark.line + 1, NULL};
+    if (event_anchor(&event, &depth)) anchors++;
+    if (depth > YAML_DEPTH_MAX)
+      err = schema_refuse(raw, &p, "nested deeper than %d levels", YAML_DEPTH_MAX);
+    else if (anchors > YAML_ANCHORS_MAX)
+      err = schema_refuse(raw, &p, "more than %d anchors", YAML_ANCHORS_MAX);
+    end = event.type == YAML_STREAM_END_EVENT;
+    yaml_event_delete(&event);
+  }
+  yaml_parser_delete(&parser);
+  return err;
+}
+
+int raw_read_yaml(struct raw *raw, const char *text, size_t len) {
+  yaml_parser_t parser;
+  int err = check_shape(raw, text, len);
+  if (err < 0) return err;
+  if (!yaml_parser_initialize(&parser)) return schema_no_memory(raw);
+  yaml_parser_set_input_string(&parser, (const unsigned char *)text, len);
+  err = read_documents(raw, &parser);
   yaml_parser_delete(&parser);
   return err;
 }

@@ -31,6 +31,18 @@ Test(settings, no_yaml_and_no_document) {
   cr_assert_str_eq(refusal("server: 5\n"), "kofn.yaml:1: server: must be a mapping, not a value");
 }
 
+/* libyaml needs minutes for such a file: it is refused before. */
+Test(settings, deep_nesting_and_many_anchors_are_refused) {
+  static char text[1 << 19];
+  memset(text, '[', sizeof text - 1);
+  memcpy(text, "a: ", 3);
+  cr_assert_str_eq(refusal(text), "kofn.yaml:1: nested deeper than 16 levels");
+  size_t n = 0;
+  for (unsigned i = 0; n + 32 < sizeof text; i++)
+    n += (size_t)snprintf(text + n, sizeof text - n, "%s&a%u x,", i ? "" : "users: [", i);
+  cr_assert_str_eq(refusal(text), "kofn.yaml:1: more than 64 anchors");
+}
+
 Test(settings, files_that_cannot_be_read) {
   struct settings_error e;
   struct settings *s = NULL;
