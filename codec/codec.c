@@ -1,7 +1,8 @@
 /* codec.c: the registry of techniques, and encoding.
  *
- * A technique is a row of the table: the shapes for which it is proven that any k chunks decode.
- * tests/unit/codec/codec_test.c inverts every pattern (or a large sample) within these limits. */
+ * A technique is a row of the table: the shapes for which it is proven that any k chunks decode, or
+ * what xor3p promises instead. tests/unit/codec/codec_test.c inverts every pattern (or a large
+ * sample) within these limits. */
 #include "codec/codec.h"
 
 #include <errno.h>
@@ -9,7 +10,9 @@
 #include <stdlib.h>
 
 #include "codec/plan.h"
+#include "codec/stats.h"
 #include "codec/stripe.h"
+#include "codec/xor3p.h"
 #include "config/err.h"
 
 #define LIMITS_MAX 2
@@ -30,6 +33,7 @@ static const struct technique_row techniques[TECHNIQUE_COUNT] = {
     [TECHNIQUE_REED_SOL_VAN] = {1, true, {{3, MAP_SLOTS_MAX}, {4, 21}}},
     [TECHNIQUE_CAUCHY] = {1, true, {{MAP_SLOTS_MAX, MAP_SLOTS_MAX}}},
     [TECHNIQUE_XOR] = {1, false, {{1, MAP_SLOTS_MAX - 1}}},
+    [TECHNIQUE_XOR3P] = {XOR3P_GROUP, false, {{XOR3P_K_MAX, XOR3P_K_MAX}}},
 };
 
 static int check_limits(const struct profile *p, char *why, size_t why_cap) {
@@ -52,6 +56,19 @@ static int check_limits(const struct profile *p, char *why, size_t why_cap) {
   return ERR_INVALID;
 }
 
+static int check_xor3p(const struct profile *p, char *why, size_t why_cap) {
+  if (p->k % XOR3P_GROUP != 0) {
+    snprintf(why, why_cap, "xor3p needs k to be a multiple of %d, not %u", XOR3P_GROUP, p->k);
+    return ERR_INVALID;
+  }
+  if (p->m != p->k) {
+    snprintf(why, why_cap, "xor3p needs m=%u for k=%u (three parity chunks for three data), not %u",
+             p->k, p->k, p->m);
+    return ERR_INVALID;
+  }
+  return 0;
+}
+
 int codec_check(const struct profile *p, char *why, size_t why_cap) {
   if (p->technique >= TECHNIQUE_COUNT) {
     snprintf(why, why_cap, "technique number %u is unknown", p->technique);
@@ -72,6 +89,7 @@ int codec_check(const struct profile *p, char *why, size_t why_cap) {
     snprintf(why, why_cap, "%s needs m of at least %u", technique_name(p->technique), t->m_min);
     return ERR_INVALID;
   }
+  if (p->technique == TECHNIQUE_XOR3P) return check_xor3p(p, why, why_cap);
   if (p->k == 1 && t->replicates) return 0;
   return check_limits(p, why, why_cap);
 }
@@ -105,7 +123,13 @@ const struct profile *codec_profile(const struct codec *c) {
   return &c->profile;
 }
 
+unsigned codec_d(const struct codec *c) {
+  /* xor3p: two losses always leave enough, three of one group may not (xor3p.h). */
+  return c->profile.technique == TECHNIQUE_XOR3P ? profile_n(&c->profile) - 2 : c->profile.k;
+}
+
 void codec_encode(const struct codec *c, const uint8_t *const *data, uint8_t *const *parity,
                   size_t len) {
+  codec_count(c->encoder.is_xor ? STAT_ENCODE_XOR : STAT_ENCODE_GENERAL);
   coder_run(&c->encoder, data, parity, len);
 }

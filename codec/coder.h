@@ -1,7 +1,7 @@
 /* coder.h: one linear map of units onto units, ready to run. Internal to codec/.
  *
  * Encoding and decoding are the same thing with other coefficients: `rows` outputs, each a sum of
- * `k` inputs. Where all coefficients are 1 it runs as XOR. */
+ * `k` inputs. Where all coefficients are 0 or 1 it runs as XOR. */
 #ifndef KOFN_CODEC_CODER_H
 #define KOFN_CODEC_CODER_H
 
@@ -10,7 +10,8 @@
 struct coder {
   unsigned k, rows;
   bool is_xor;
-  uint8_t *tables; /* ISA-L's, GF_TABLE_BYTES * k * rows; NULL where is_xor */
+  uint32_t inputs[MAP_SLOTS_MAX]; /* is_xor: which of the k each row sums */
+  uint8_t *tables;                /* ISA-L's, GF_TABLE_BYTES * k * rows; NULL where is_xor */
 };
 
 /* `coefficients` (k * rows) are copied. -ENOMEM. The caller owns: coder_close. */

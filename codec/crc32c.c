@@ -1,29 +1,68 @@
-/* crc32c.c: see crc32c.h. ISA-L chooses the implementation for this CPU. */
+/* crc32c.c: see crc32c.h. The implementations, and which one is taken for which length. */
 #include "codec/crc32c.h"
 
 #include <isa-l/crc.h>
 
+#include "codec/crc32c_kernel.h"
+
 /* ISA-L takes an int. */
 #define CRC_CALL_BYTES_MAX ((size_t)1 << 30)
 
-uint32_t crc32c(uint32_t crc, const void *data, size_t len) {
-  /* ISA-L's crc32_iscsi leaves the inversion before and after to its caller. */
-  uint32_t state = ~crc;
-  const uint8_t *at = data;
+static uint32_t state_isal(uint32_t state, const uint8_t *at, size_t len) {
   while (len > 0) {
     size_t part = MIN(len, CRC_CALL_BYTES_MAX);
     state = crc32_iscsi((unsigned char *)at, (int)part, state);
     at += part;
     len -= part;
   }
-  return ~state;
+  return state;
 }
 
-uint32_t unit_crc(const struct id128 *data_id, unsigned chunk_index, uint64_t unit_number,
-                  const void *data, size_t len) {
+static const struct crc32c_kernel kernels[] = {
+    {"isal", state_isal, NULL},
+#if defined(__x86_64__)
+    {"sse42", crc32c_sse42, crc32c_has_sse42},
+    {"sse42x3", crc32c_sse42x3, crc32c_has_sse42},
+#elif defined(__aarch64__)
+    {"armv8", crc32c_armv8, crc32c_has_armv8},
+#endif
+    {"table", crc32c_table, NULL},
+};
+
+static const struct crc32c_kernel *kernel_get(unsigned i) {
+  for (unsigned at = 0; at < ARRAY_LEN(kernels); at++) {
+    if (kernels[at].supported && !kernels[at].supported()) continue;
+    if (i-- == 0) return &kernels[at];
+  }
+  return NULL;
+}
+
+const char *crc32c_at(unsigned i) {
+  const struct crc32c_kernel *kernel = kernel_get(i);
+  return kernel ? kernel->name : NULL;
+}
+
+uint32_t crc32c_run_at(unsigned i, uint32_t crc, const void *data, size_t len) {
+  return ~kernel_get(i)->run(~crc, data, len);
+}
+
+uint32_t crc32c(uint32_t crc, const void *data, size_t len) {
+  return ~state_isal(~crc, data, len);
+}
+
+const char *crc32c_name(size_t len) {
+  return "isal";
+}
+
+uint32_t unit_crc_seed(const struct id128 *data_id, unsigned chunk_index, uint64_t unit_number) {
   uint8_t seed[16 + 4 + 8];
   memcpy(seed, data_id->bytes, 16);
   store_be32(seed + 16, chunk_index);
   store_be64(seed + 20, unit_number);
-  return crc32c(crc32c(0, seed, sizeof seed), data, len);
+  return crc32c(0, seed, sizeof seed);
+}
+
+uint32_t unit_crc(const struct id128 *data_id, unsigned chunk_index, uint64_t unit_number,
+                  const void *data, size_t len) {
+  return crc32c(unit_crc_seed(data_id, chunk_index, unit_number), data, len);
 }

@@ -3,6 +3,7 @@
 
 #include <isa-l/erasure_code.h>
 
+#include "codec/xor3p.h"
 #include "config/err.h"
 
 void matrix_fill(const struct profile *p, uint8_t rows[MATRIX_BYTES_MAX]) {
@@ -11,14 +12,18 @@ void matrix_fill(const struct profile *p, uint8_t rows[MATRIX_BYTES_MAX]) {
     gf_gen_cauchy1_matrix(rows, (int)n, (int)k);
     return;
   }
-  if (k > 1 && p->m > 1) {
+  if (k > 1 && p->m > 1 && p->technique != TECHNIQUE_XOR3P) {
     gf_gen_rs_matrix(rows, (int)n, (int)k);
     return;
   }
   /* One parity chunk is the XOR and one data chunk is replicated, whatever the technique. */
   memset(rows, 0, (size_t)k * k);
   for (unsigned i = 0; i < k; i++) rows[i * k + i] = 1;
-  memset(rows + (size_t)k * k, 1, (size_t)p->m * k);
+  if (p->technique == TECHNIQUE_XOR3P) {
+    xor3p_fill(k, rows + (size_t)k * k);
+  } else {
+    memset(rows + (size_t)k * k, 1, (size_t)p->m * k);
+  }
 }
 
 int matrix_rebuild(const uint8_t *rows, unsigned k, uint32_t sources, uint32_t want,
@@ -41,9 +46,9 @@ int matrix_rebuild(const uint8_t *rows, unsigned k, uint32_t sources, uint32_t w
   return 0;
 }
 
-bool matrix_all_ones(const uint8_t *coefficients, size_t count) {
+bool matrix_all_bits(const uint8_t *coefficients, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    if (coefficients[i] != 1) return false;
+    if (coefficients[i] > 1) return false;
   }
   return true;
 }

@@ -18,7 +18,7 @@ void matrix_fill(const struct profile *p, uint8_t rows[MATRIX_BYTES_MAX]);
 _must_check_ int matrix_rebuild(const uint8_t *rows, unsigned k, uint32_t sources, uint32_t want,
                                 uint8_t out[MATRIX_BYTES_MAX]);
 
-/* True where every one of `count` coefficients is 1: the rows are plain XORs. */
-bool matrix_all_ones(const uint8_t *coefficients, size_t count);
+/* True where every one of `count` coefficients is 0 or 1: the rows are plain XORs. */
+bool matrix_all_bits(const uint8_t *coefficients, size_t count);
 
 #endif

@@ -8,8 +8,9 @@
 #include "codec/coder.h"
 #include "config/list.h"
 
-#define PLAN_CACHE_COUNT_MAX 64 /* plans; an outage shows a handful of erasure patterns at a time \
-                                 */
+#define PLAN_CACHE_COUNT_MAX                                           \
+  64 /* plans; an outage shows a handful of erasure patterns at a time \
+      */
 
 struct plan_cache {
   pthread_mutex_t lock;
@@ -23,6 +24,11 @@ struct codec {
   struct coder encoder;
   struct plan_cache plans;
 };
+
+/* The set of all k+m chunks. */
+static inline uint32_t codec_all(const struct codec *c) {
+  return (uint32_t)((UINT64_C(1) << profile_n(&c->profile)) - 1);
+}
 
 void plan_cache_open(struct plan_cache *cache);
 void plan_cache_close(struct plan_cache *cache);

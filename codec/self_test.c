@@ -26,6 +26,8 @@ static const struct self_test self_tests[] = {
     {{TECHNIQUE_CAUCHY, 4, 2, SELF_TEST_UNIT_ALLOWED}, 0x3bbe2a1a},
     {{TECHNIQUE_CAUCHY, 10, 6, SELF_TEST_UNIT_ALLOWED}, 0xdb43cf0f},
     {{TECHNIQUE_XOR, 5, 1, SELF_TEST_UNIT_ALLOWED}, 0xfdf72fd2},
+    {{TECHNIQUE_XOR3P, 3, 3, SELF_TEST_UNIT_ALLOWED}, 0xce903ae5},
+    {{TECHNIQUE_XOR3P, 6, 6, SELF_TEST_UNIT_ALLOWED}, 0x5639e700},
 };
 
 /* The generator of golden.py: known bytes that look like noise. */
@@ -65,19 +67,31 @@ static int self_test_run(const struct self_test *t, uint8_t *memory, uint8_t *sc
   codec_encode(c, (const uint8_t *const *)units, units + k, SELF_TEST_LEN);
   uint32_t crc = crc32c(0, memory + (size_t)k * SELF_TEST_LEN, (size_t)m * SELF_TEST_LEN);
   if (crc != t->parity_crc) err = ERR_CORRUPT;
-  for (unsigned lost = 1; err == 0 && lost <= m; lost++) {
+  for (unsigned lost = 1; err == 0 && lost <= k + m - codec_d(c); lost++) {
     err = self_test_decode(c, units, k + m, lost, scratch);
   }
   codec_free(c);
   return err;
 }
 
+/* Every way to take the sum, over lengths that make each of its loops run. */
+static bool self_test_crc(uint8_t *memory) {
+  static const size_t lengths[] = {9, 64, 200, 777, SELF_TEST_LEN, 4000};
+  self_test_fill(memory, 4000);
+  for (unsigned l = 0; l < ARRAY_LEN(lengths); l++) {
+    uint32_t sum = crc32c(0, memory, lengths[l]);
+    for (unsigned i = 0; crc32c_at(i); i++) {
+      if (crc32c_run_at(i, 0, memory, lengths[l]) != sum) return false;
+    }
+  }
+  return crc32c(0, "123456789", 9) == 0xe3069283;
+}
+
 int codec_self_test(void) {
-  if (crc32c(0, "123456789", 9) != 0xe3069283) return ERR_CORRUPT;
   uint8_t *memory = malloc((size_t)2 * MAP_SLOTS_MAX * SELF_TEST_LEN);
   if (!memory) return -ENOMEM;
   uint8_t *scratch = memory + (size_t)MAP_SLOTS_MAX * SELF_TEST_LEN;
-  int err = 0;
+  int err = self_test_crc(memory) ? 0 : ERR_CORRUPT;
   for (unsigned i = 0; err == 0 && i < ARRAY_LEN(self_tests); i++) {
     err = self_test_run(&self_tests[i], memory, scratch);
   }

@@ -24,10 +24,9 @@ struct map_owned {
 };
 
 static const char *const technique_names[TECHNIQUE_COUNT] = {
-    [TECHNIQUE_NONE] = "none",
-    [TECHNIQUE_REED_SOL_VAN] = "reed_sol_van",
-    [TECHNIQUE_CAUCHY] = "cauchy",
-    [TECHNIQUE_XOR] = "xor",
+    [TECHNIQUE_NONE] = "none",     [TECHNIQUE_REED_SOL_VAN] = "reed_sol_van",
+    [TECHNIQUE_CAUCHY] = "cauchy", [TECHNIQUE_XOR] = "xor",
+    [TECHNIQUE_XOR3P] = "xor3p",
 };
 
 const char *technique_name(unsigned technique) {
@@ -45,9 +44,9 @@ int quorum_of(const struct profile *p, unsigned write_quorum, unsigned *ret_d, u
               unsigned *ret_r) {
   unsigned n = profile_n(p);
   if (p->k == 0 || n > MAP_SLOTS_MAX) return ERR_INVALID;
-  unsigned d = p->k; /* every technique of the table is MDS: any k chunks decode */
+  unsigned d = profile_d(p);
   unsigned lowest = MAX(d, n / 2 + 1);
-  unsigned spare = p->m > 1 ? 1 : 0;
+  unsigned spare = n - d > 1 ? 1 : 0;
   unsigned w = p->m == 0 ? n : MAX(d + spare, n / 2 + 1);
   if (write_quorum != 0) {
     if (write_quorum < lowest || write_quorum > n) return ERR_INVALID;
@@ -214,13 +213,13 @@ static int pool_check_layout(const struct cluster_map *map, const struct setting
     return refuse(e, s, sp->line, "pools[%s]: k + m = %u needs as many drives, and there are %u",
                   p->name, p->n, p->drive_count);
   }
-  unsigned per_host = spread_host_max(map, p);
-  if (map->host_count == 1 || s->cluster.allow_unsafe_layout || per_host <= p->profile.m) return 0;
-  return refuse(
-      e, s, sp->line,
-      "pools[%s]: one host would hold %u of the %u chunks, more than m = %u, and losing it "
-      "would lose data (add hosts, or set cluster.allow_unsafe_layout: true)",
-      p->name, per_host, p->n, p->profile.m);
+  unsigned per_host = spread_host_max(map, p), survived = p->n - p->d;
+  if (map->host_count == 1 || s->cluster.allow_unsafe_layout || per_host <= survived) return 0;
+  return refuse(e, s, sp->line,
+                "pools[%s]: one host would hold %u of the %u chunks, more than %s%u, and losing it "
+                "would lose data (add hosts, or set cluster.allow_unsafe_layout: true)",
+                p->name, per_host, p->n,
+                survived == p->profile.m ? "m = " : "the losses it survives, ", survived);
 }
 
 static int add_pool(struct cluster_map *map, const struct settings *s,
@@ -247,7 +246,7 @@ static int add_pool(struct cluster_map *map, const struct settings *s,
       (struct profile){(uint8_t)technique, (uint8_t)sp->k, (uint8_t)sp->m, sp->stripe_unit_bytes};
   p->n = sp->k + sp->m;
   if (quorum_of(&p->profile, sp->write_quorum, &p->d, &p->w, &p->r) < 0) {
-    unsigned lowest = MAX(sp->k, p->n / 2 + 1);
+    unsigned lowest = MAX(profile_d(&p->profile), p->n / 2 + 1);
     return refuse(e, s, sp->line, "pools[%s].write_quorum: %u is out of range (%u to %u)", sp->name,
                   sp->write_quorum, lowest, p->n);
   }

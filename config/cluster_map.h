@@ -20,6 +20,7 @@ enum technique {
   TECHNIQUE_REED_SOL_VAN,
   TECHNIQUE_CAUCHY,
   TECHNIQUE_XOR,
+  TECHNIQUE_XOR3P, /* stored: new ones at the end */
   TECHNIQUE_COUNT
 };
 
@@ -32,6 +33,12 @@ struct profile {
 
 static inline unsigned profile_n(const struct profile *p) {
   return (unsigned)p->k + p->m;
+}
+
+/* The smallest count such that any so many chunks decode: k of an MDS technique. codec_d says the
+ * same of the code itself, and codec_test.c proves that they agree. */
+static inline unsigned profile_d(const struct profile *p) {
+  return p->technique == TECHNIQUE_XOR3P && p->m >= 2 ? profile_n(p) - 2 : p->k;
 }
 
 struct map_host {

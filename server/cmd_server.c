@@ -225,6 +225,17 @@ out:
   return result;
 }
 
+/* The kernels that are fastest here, on the default pool's own units with every worker at it. */
+static void server_xor_kernel(const struct settings *s, const struct cluster_map *map) {
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  unsigned workers = s->server.workers ? s->server.workers : (unsigned)MAX(cores, 1);
+  struct xor_rates rates;
+  xor_kernel_calibrate(map->pools[map->pool_default].profile.unit_bytes, workers, &rates);
+  log_info("server", "xor kernel: %s, and %s beyond %zu KiB (%u measured in %u.%u ms)",
+           xor_kernel_name(), xor_kernel_large_name(), xor_large_bytes() >> 10, rates.count,
+           rates.took_us / 1000, rates.took_us / 100 % 10);
+}
+
 int cmd_server(int argc, char **argv) {
   struct settings *s = NULL;
   struct cluster_map *map = NULL;
@@ -249,7 +260,7 @@ int cmd_server(int argc, char **argv) {
   log_setup(s->server.log_level, map->hosts[map->self].id);
   server_signals();
   server_raise_files();
-  xor_kernel_calibrate();
+  server_xor_kernel(s, map);
   if (codec_self_test() < 0) {
     log_error("server", "the erasure code fails its self-test on this machine (xor kernel %s)",
               xor_kernel_name());

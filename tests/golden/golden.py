@@ -44,6 +44,9 @@ def coefficients(technique, k, m):
     """The m parity rows."""
     if m == 1 or k == 1 or technique == "xor":
         return [[1] * k for _ in range(m)]
+    if technique == "xor3p":  # groups of three: 0^1, 1^2, 0^2
+        pairs = [p for j in range(0, k, 3) for p in ((j, j + 1), (j + 1, j + 2), (j, j + 2))]
+        return [[int(i in pair) for i in range(k)] for pair in pairs]
     if technique == "cauchy":
         return [[inv((k + r) ^ j) for j in range(k)] for r in range(m)]
     rows = []
@@ -98,6 +101,7 @@ PROFILES = [
     ("reed_sol_van", 8, 4, 64, 1100), ("reed_sol_van", 21, 4, 64, 1400),
     ("cauchy", 1, 2, 64, 70), ("cauchy", 2, 1, 64, 333), ("cauchy", 4, 2, 64, 1000),
     ("cauchy", 8, 4, 64, 1100), ("cauchy", 10, 6, 64, 700), ("cauchy", 16, 16, 64, 1024),
+    ("xor3p", 3, 3, 64, 70), ("xor3p", 3, 3, 64, 450), ("xor3p", 6, 6, 64, 1000), ("xor3p", 15, 15, 64, 1400),
 ]
 
 
@@ -117,7 +121,8 @@ def main():
 
 def selftest():
     for technique, k, m in [("none", 2, 0), ("reed_sol_van", 1, 2), ("reed_sol_van", 4, 1), ("reed_sol_van", 4, 2),
-                            ("reed_sol_van", 8, 4), ("cauchy", 4, 2), ("cauchy", 10, 6), ("xor", 5, 1)]:
+                            ("reed_sol_van", 8, 4), ("cauchy", 4, 2), ("cauchy", 10, 6), ("xor", 5, 1), ("xor3p", 3, 3),
+                            ("xor3p", 6, 6)]:
         data = body(k * 1111)
         out = parities(technique, k, m, [data[i * 1111:(i + 1) * 1111] for i in range(k)])
         print("    {{TECHNIQUE_%s, %d, %d, SELF_TEST_UNIT_ALLOWED}, 0x%08x}," % (technique.upper(), k, m, crc32c(0, b"".join(out))))
