@@ -9,6 +9,7 @@ then in build-fuzz/failed.
   --coverage  builds once more with coverage and says which lines of the parsers no input reached
   --grow      times inputs of one shape at 1x, 2x, 4x and 8x the size and fails where time grows faster than size
   --write     writes RESULTS.md (with --coverage and --grow)
+  --seconds 0 runs no campaign: with --write the figures are those of the last one in the build directory
   --minimise  renews corpus/ from seeds.py, the committed corpus and what was found: the fewest inputs for all edges
 A failure becomes a regression test by its copy as corpus/<target>/r-<words>, which --minimise keeps.
 Exit: 0 passed, 77 where clang has no libFuzzer, else failed.
@@ -31,7 +32,7 @@ CORPUS_FILES_MAX = 60
 TIMEOUT_SECONDS, SLOW_SECONDS = 20, 5
 AIM_PERCENT = 90
 # 8x the bytes may cost this many times the time; 8^1.5 = 22.6.
-GROWTH_MAX, GROWTH_SECONDS_MIN = 22.0, 0.02
+GROWTH_MAX, GROWTH_SECONDS_MIN, GROWTH_SECONDS_MAX = 22.0, 0.02, 30  # the last for three runs
 
 # target -> longest input, and the parsers that it is for: whole files, or functions of a file that does more.
 DRIVE_ID = ["id_print", "id_line", "id_line_hex", "id_line_text", "id_parse"]
@@ -116,19 +117,24 @@ class Campaign:
         self.build = os.path.abspath(args.build)
         self.found = os.path.join(self.build, "found")
         self.failed = os.path.join(self.build, "failed")
+        self.seeds = os.path.join(self.build, "seeds")
         self.cov_build = self.build + "-coverage"
         self.results, self.coverage, self.growth, self.faults = {}, {}, [], []
+        subprocess.run([sys.executable, os.path.join(HERE, "seeds.py"), self.seeds], check=True)
 
     def program(self, target):
         return os.path.join(self.build, "tests", "fuzz", "fuzz_" + target)
+
+    def inputs_of(self, target):
+        """The committed corpus, and all seeds: of more than CORPUS_FILES_MAX the corpus has only the best."""
+        return [d for d in (corpus_of(target), os.path.join(self.seeds, target)) if files_in(d)]
 
     def run_target(self, target):
         found, prefix = os.path.join(self.found, target), os.path.join(self.failed, target + "-")
         os.makedirs(found, exist_ok=True)
         os.makedirs(self.failed, exist_ok=True)
         before = set(files_in(self.failed))
-        command = ["nice", self.program(target), found] + ([corpus_of(target)] if files_in(corpus_of(target)) else []) + [
-                   "-max_total_time=%d" % self.args.seconds,
+        command = ["nice", self.program(target), found] + self.inputs_of(target) + ["-max_total_time=%d" % self.args.seconds,
                    "-timeout=%d" % TIMEOUT_SECONDS, "-report_slow_units=%d" % SLOW_SECONDS, "-rss_limit_mb=2048",
                    "-max_len=%d" % TARGETS[target][0], "-artifact_prefix=" + prefix, "-print_final_stats=1",
                    "-seed=%d" % self.args.seed]
@@ -160,6 +166,16 @@ class Campaign:
         print("seed %d, %d s each, 2 at a time" % (self.args.seed, self.args.seconds), flush=True)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             list(pool.map(self.run_target, self.targets))
+        with open(os.path.join(self.build, "results.json"), "w", encoding="utf-8") as f:
+            json.dump({"seconds": self.args.seconds, "seed": self.args.seed, "results": self.results}, f)
+
+    def recall(self):
+        """The figures of the last campaign in this build directory."""
+        path = os.path.join(self.build, "results.json")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as f:
+                last = json.load(f)
+            self.args.seconds, self.args.seed, self.results = last["seconds"], last["seed"], last["results"]
 
     # ---- coverage ----
 
@@ -169,7 +185,7 @@ class Campaign:
         for target in self.targets:
             program = os.path.join(self.cov_build, "tests", "fuzz", "fuzz_corpus_" + target)
             raw, data = os.path.join(self.cov_build, target + ".profraw"), os.path.join(self.cov_build, target + ".profdata")
-            inputs = [d for d in (corpus_of(target), os.path.join(self.found, target)) if files_in(d)]
+            inputs = self.inputs_of(target) + [d for d in [os.path.join(self.found, target)] if files_in(d)]
             subprocess.run([program] + inputs, env=dict(os.environ, LLVM_PROFILE_FILE=raw), stdout=subprocess.DEVNULL, check=True)
             subprocess.run(["llvm-profdata", "merge", "-sparse", raw, "-o", data], check=True)
             done = subprocess.run(["llvm-cov", "export", "--format=lcov", program, "-instr-profile=" + data], capture_output=True,
@@ -216,8 +232,13 @@ class Campaign:
         times, sizes = [], []
         for name in ("1", "2", "4", "8"):
             path = os.path.join(directory, name)
-            done = subprocess.run([program, "--time", path], capture_output=True, text=True, check=False,
-                                  env=dict(os.environ, LLVM_PROFILE_FILE="/dev/null"))
+            try:
+                done = subprocess.run([program, "--time", path], capture_output=True, text=True, check=False,
+                                      env=dict(os.environ, LLVM_PROFILE_FILE="/dev/null"), timeout=GROWTH_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self.faults.append("%s: %s at %d bytes takes more than %d s" %
+                                   (target, os.path.basename(directory), os.path.getsize(path), GROWTH_SECONDS_MAX / 3))
+                return
             if done.returncode:
                 self.faults.append("%s: %s fails: %s" % (target, path, done.stderr[-300:]))
                 return
@@ -234,13 +255,12 @@ class Campaign:
 
     def minimise(self):
         with tempfile.TemporaryDirectory(prefix="kofn-fuzz-") as temp:
-            subprocess.run([sys.executable, os.path.join(HERE, "seeds.py"), os.path.join(temp, "seeds")], check=True)
             for target in self.targets:
                 self.minimise_target(target, temp)
 
     def minimise_target(self, target, temp):
         """libFuzzer's merge says which edges each input reaches; the greedy cover of them is what stays."""
-        sources = [os.path.join(temp, "seeds", target), corpus_of(target), os.path.join(self.found, target)]
+        sources = self.inputs_of(target) + [os.path.join(self.found, target)]
         control, out = os.path.join(temp, target + ".control"), os.path.join(temp, target + ".out")
         os.makedirs(out, exist_ok=True)
         done = subprocess.run([self.program(target), "-set_cover_merge=1", "-use_counters=0", "-max_len=1000000",
@@ -373,6 +393,8 @@ def main():
     if args.grow:
         c.run_growth()
     if args.write:
+        if args.seconds == 0:
+            c.recall()
         write_results(c)
     for fault in c.faults:
         print("FAILED: " + fault)

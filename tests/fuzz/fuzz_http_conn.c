@@ -158,6 +158,7 @@ static void handle(void *arg, struct http_request *req) {
   *w->work = (struct work){.req = req, .mode = mode_of(req), .ready = true};
   req->user = w;
   req->gone = on_gone;
+  bed_log_request(w->log, req);
   put_bytes(w->log, req->method_name);
   put_u8(w->log, ' ');
   put_bytes(w->log, req->target);
@@ -212,11 +213,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
   struct fuzz_rand cuts = fuzz_rand_of(in, 0);
   run(in, NULL, 1, &whole);
   run(in, &cuts, fuzz_next(&cuts), &cut);
-  if (!slice_eq(slice_of(whole.data, whole.len), slice_of(cut.data, cut.len))) {
-    fprintf(stderr, "---- whole:\n%.*s---- in pieces:\n%.*s", (int)whole.len,
-            whole.data ? (char *)whole.data : "", (int)cut.len, cut.data ? (char *)cut.data : "");
-    FUZZ_CHECK(!"pieces mean the same");
-  }
+  bed_logs_agree(&whole, &cut);
   byte_writer_free(&whole);
   byte_writer_free(&cut);
   return 0;

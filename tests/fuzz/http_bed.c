@@ -84,3 +84,27 @@ void bed_serve(const struct bed_run *run, struct byte_writer *ret_sent) {
   }
   fake_uv_end();
 }
+
+#define CHUNKED_MARK \
+  "\x01"             \
+  "chunked\n"
+#define PLAIN_MARK \
+  "\x01"           \
+  "request\n"
+
+void bed_log_request(struct byte_writer *log, const struct http_request *req) {
+  put_bytes(log, req->chunked ? SLICE_LIT(CHUNKED_MARK) : SLICE_LIT(PLAIN_MARK));
+}
+
+void bed_logs_agree(const struct byte_writer *whole, const struct byte_writer *cut) {
+  struct slice a = slice_of(whole->data, whole->len), b = slice_of(cut->data, cut->len);
+  struct slice shorter = a.len < b.len ? a : b, longer = a.len < b.len ? b : a;
+  if (slice_eq(a, b)) return;
+  const uint8_t *mark = shorter.len ? memrchr(shorter.data, 1, shorter.len) : NULL;
+  struct slice last = mark ? slice_of(mark, (size_t)(shorter.data + shorter.len - mark)) : shorter;
+  if (slice_starts_with(longer, shorter) && slice_starts_with(last, SLICE_LIT(CHUNKED_MARK)))
+    return;
+  fprintf(stderr, "---- whole:\n%.*s\n---- in pieces:\n%.*s\n", (int)a.len,
+          a.data ? (const char *)a.data : "", (int)b.len, b.data ? (const char *)b.data : "");
+  FUZZ_CHECK(!"pieces mean the same");
+}

@@ -22,4 +22,10 @@ struct bed_run {
 /* Runs until the connection and the server are gone. What was sent is appended to `ret_sent`. */
 void bed_serve(const struct bed_run *run, struct byte_writer *ret_sent);
 
+/* For logs of what handlers saw: marks a request's beginning. */
+void bed_log_request(struct byte_writer *log, const struct http_request *req);
+/* Fails unless both logs are the same. Behind an answer to chunks that had not all arrived the
+ * connection ends, so one may also end with such a request where the other goes on. */
+void bed_logs_agree(const struct byte_writer *whole, const struct byte_writer *cut);
+
 #endif
