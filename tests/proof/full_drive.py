@@ -318,7 +318,7 @@ def main():
         elif arguments.only != "index":
             done.append("no loop devices: the index only")
         if arguments.only in ("", "index"):
-            parts.append(run_index(directory, rng, max(2, cycles // 4)))
+            parts.append(run_index(directory, rng, max(1, cycles // 4)))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     if not parts:

@@ -17,7 +17,7 @@ error that it should bear (a short write, a full disk, a bad sector); a chunk fi
 without its file, on a drive that stayed.
 
 It can fail: with `store_files_sync` returning 0 whatever fdatasync says, `--only load.sync.EIO` ends with "goes on
-after fdatasync"; with one pwritev in place of the loop in `store_files_write`, `--only load.write.half` ends with
+after fdatasync"; with one pwritev in place of the loop in `store_files_write`, `--only load.write-data.half` ends with
 an unreadable object.
 """
 import argparse
@@ -27,6 +27,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,9 +52,10 @@ SETTINGS = f"trash_delay: {TRASH_MS}ms"
 STEP = 3
 RESTART_EVERY = 6  # rounds that a drive bore, before its host is restarted and its files are compared with its records
 
-# walk -> (classes, errors)
+# walk -> (class and, if not all of the drive, the subdirectory; errors)
 WALKS = {
-    "load": [(("write",), (errno.EIO, errno.ENOSPC, errno.EROFS, HALF)), (("sync",), (errno.EIO, errno.ENOSPC)),
+    "load": [(("write", "data"), (errno.EIO, errno.ENOSPC, HALF)),
+             (("write", "index"), (errno.EIO, errno.ENOSPC, errno.EROFS, HALF)), (("sync",), (errno.EIO, errno.ENOSPC)),
              (("read",), (errno.EIO, HALF)), (("open",), (errno.EIO, errno.ENOSPC, errno.EMFILE)),
              (("allocate",), (errno.EIO, errno.ENOSPC)), (("unlink",), (errno.EIO, errno.EROFS))],
     "start": [(("write",), (errno.EIO, errno.ENOSPC, HALF)), (("sync",), (errno.EIO,)), (("read",), (errno.EIO, HALF)),
@@ -89,6 +91,10 @@ def expected(call, path, error):
     return "either"  # unlink: of a stage it is a hint, of trash the disk's word
 
 
+def label(walk, names, error):
+    return f"{walk}.{'-'.join(names)}.{error if walk == 'map' else error_name(error)}"
+
+
 def drive_at(host, name):
     status = host.admin_json("/admin/v1/status")
     return next(d for h in status["hosts"] for d in h["drives"] if d["name"] == name)
@@ -115,7 +121,7 @@ class Suite:
         self.template, self.base = directory / "template", None
         self.objects, self.round, self.borne, self.log_from = None, 0, 0, 0
         self.runs, self.reached, self.gone, self.slowest, self.checked, self.acked = {}, 0, 0, 0.0, 0, 0
-        self.refused = 0
+        self.calls = 0
 
     # ---- the cluster, as it was ----
     def make_template(self):
@@ -173,14 +179,12 @@ class Suite:
         for key in ("base/file", "base/large"):
             o.get(key, host)
         o.put(f"{k}/small", 100, host)
-        o.put(f"{k}/inline", 40_000, host)
+        o.put(f"{k}/inline", 40_000, host, headers={"If-None-Match": "*"})
         o.put(f"{k}/file", 300_000, host)
-        o.put(f"{k}/once", 90_000, host, headers={"If-None-Match": "*"})
         o.put(f"{k}/file", 260_000, host)
         o.get(f"{k}/file", host)
         o.delete(f"{k}/inline", host)
         o.put(f"{k}/large", 1_500_000, host)
-        o.delete(f"{k}/once", host)
         o.get(f"{k}/large", host)
 
     def load(self):
@@ -274,6 +278,19 @@ class Suite:
         except Violation as e:
             raise Violation(f"{where}: {e}") from e
 
+    def check_needed(self, where):
+        """Four drives are left: each chunk on n1/d1 is needed, none can be passed over."""
+        n2 = self.c.hosts[1]
+        n2.kill(9)
+        keys = [k for k in self.objects.may if k.startswith((f"r{self.round}/", "base/"))]
+        try:
+            self.objects.check([self.n1], keys, listed=False)
+        except Violation as e:
+            raise Violation(f"{where}, its chunks needed: {e}") from e
+        n2.start()
+        self.c.wait_ready()
+        self.wait_all_up()
+
     def check_refusals(self, where):
         """One drive of six is away at most: nobody may be refused."""
         bad = {k: n for k, n in self.objects.count.items() if k.split()[1][:3] not in ("200", "204")}
@@ -287,8 +304,8 @@ class Suite:
         self.objects.count = {}
         self.said_at, stop = None, []
         self.log_from = len(self.n1.log_text())
-        self.fault.arm(names, index, error)
-        where = f"load.{names[0]}.{error_name(error)} call {index}"
+        self.fault.arm(names[:1], index, error, within="".join(names[1:]))
+        where = f"{label('load', names, error)} call {index}"
 
         def clients():
             try:
@@ -304,6 +321,9 @@ class Suite:
             return False
         self.judge(where, error)
         self.check_objects(where)
+        call, path = self.fault.last()
+        if error == HALF and "write" in call and path.startswith("data/"):
+            self.check_needed(where)
         return True
 
     def judge(self, where, error):
@@ -324,13 +344,13 @@ class Suite:
             self.check_stayed(where)
 
     def run_start(self, names, error, index):
-        where = f"start.{names[0]}.{error_name(error)} call {index}"
+        where = f"{label('start', names, error)} call {index}"
         if self.round == 0 or not self.usable():
             self.fresh()
             self.round += 1
         self.n1.kill(self.rng.choice([9, 15]))
         self.log_from = len(self.n1.log_text())
-        self.fault.arm(names, index, error)
+        self.fault.arm(names[:1], index, error, within="".join(names[1:]))
         self.n1.start(self.fault.env)
         wait_for(lambda: not self.n1.alive() or self.n1.ready(), f"{where}: n1 neither serves nor ends")
         if self.n1.alive():
@@ -365,14 +385,14 @@ class Suite:
         return reached
 
     def run_stop(self, names, error, index):
-        where = f"stop.{names[0]}.{error_name(error)} call {index}"
+        where = f"{label('stop', names, error)} call {index}"
         if self.round == 0 or not self.usable():
             self.fresh()
         self.round += 1
         a = self.objects.put(f"r{self.round}/stop", 300_000, self.n1)
         assert a and a.status == 200, a
         self.log_from = len(self.n1.log_text())
-        self.fault.arm(names, index, error)
+        self.fault.arm(names[:1], index, error, within="".join(names[1:]))
         status = self.n1.kill(15)
         if status != 0:
             raise Violation(f"{where}: exit status {status}:\n{self.n1.log_text()[self.log_from:][-2000:]}")
@@ -383,7 +403,7 @@ class Suite:
 
     def run_format(self, names, error, index):
         """A one-host cluster of its own, from nothing."""
-        where = f"format.{names[0]}.{error_name(error)} call {index}"
+        where = f"{label('format', names, error)} call {index}"
         directory = self.dir / "format"
         c = Cluster(directory, hosts=1, drives_per_host=3, pool="2+1", settings=SETTINGS)
         host, fault = c.hosts[0], IoFault(self.dir / "control-format", c.hosts[0].drives[0])
@@ -465,7 +485,7 @@ class Suite:
     # ---- the walk ----
     def one(self, walk, names, error, index):
         reached = getattr(self, f"run_{walk}")(names, error, index)
-        key = f"{walk}.{names[0]}"
+        key = f"{walk}.{'-'.join(names)}"
         self.runs[key] = self.runs.get(key, 0) + 1
         self.reached += reached
         return reached
@@ -474,10 +494,10 @@ class Suite:
         """From 1 until the fault is not reached twice in a row: load is not the same twice. Each call fails with EIO;
         of the other errors, where the calls are many, one in STEP each."""
         others = [e for e in next(r[1] for r in WALKS[walk] if r[0] == names) if e != errno.EIO]
-        many = walk in ("load", "format") and names[0] in ("write", "open")
+        many = (walk, names) in (("load", ("write", "index")), ("load", ("open",)), ("format", ("open",)))
         step = STEP if many and error in others else 1
         index, missed = 1 + (others.index(error) if step > 1 else 0), 0
-        while missed < (2 if walk == "load" else 1):
+        while missed < (2 if walk == "load" else 1) and (not self.calls or index <= self.calls):
             missed = 0 if self.one(walk, names, error, index) else missed + 1
             index += step
         return index - step * (1 + missed), step
@@ -487,7 +507,7 @@ def plan(only):
     """[(walk, names, error)]"""
     out = [(w, names, e) for w, rows in WALKS.items() for names, errors in rows for e in errors]
     if only:
-        out = [(w, n, e) for w, n, e in out if f"{w}.{n[0]}.{error_name(e)}".startswith(only)]
+        out = [(w, n, e) for w, n, e in out if label(w, n, e).startswith(only)]
     return out
 
 
@@ -495,23 +515,23 @@ def run_whole(suite, only):
     for walk, names, error in plan(only):
         started = time.monotonic()
         calls, step = suite.walk(walk, names, error)
-        say(f"ok: {walk}: {names[0]} {error_name(error) if walk != 'map' else error}: calls to {calls}, every {step}. "
+        say(f"ok: {label(walk, names, error)}: calls to {calls}, step {step} "
             f"({time.monotonic() - started:.0f} s)")
 
 
 def run_short(suite, only, seconds):
-    """Each class once, at an index drawn from those that the walk would reach; then more, while there is time."""
+    """Each class of each walk once, at an index that is drawn, as far as there is time."""
     steps, end = plan(only), time.monotonic() + seconds
     suite.rng.shuffle(steps)
-    steps.sort(key=lambda s: s[0])  # one walk after the other: fewer new clusters
-    first_of = {}
+    steps.sort(key=lambda s: (list(WALKS).index(s[0]), s[2] != errno.EIO and s[1] == ("sync",)))
+    first_of = {}  # another error of the same class with another seed
     for step in steps:
         first_of.setdefault((step[0], step[1]), step)
     for walk, names, error in first_of.values():
         index = suite.rng.choice([1, 2, 3, 5, 8]) if walk != "map" else 1
         while not suite.one(walk, names, error, index) and index > 1:
             index //= 2
-        say(f"ok: {walk}: {names[0]} {error_name(error) if walk != 'map' else error} call {index}")
+        say(f"ok: {label(walk, names, error)} call {index}")
         if time.monotonic() > end:
             say("the time of the short form is over")
             break
@@ -521,8 +541,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--seed", default="1")
+    parser.add_argument("--calls", type=int, default=0, help="no walk goes further than this")
     parser.add_argument("--only", default="", help="WALK[.CLASS[.ERROR]]")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if not library():
         print("libkofn_io_fault.so is not built (KOFN_TOOLS_DIR)")
         return SKIP
@@ -536,6 +558,7 @@ def main():
             if arguments.short:
                 run_short(suite, arguments.only, 45)
             else:
+                suite.calls = arguments.calls
                 run_whole(suite, arguments.only)
             if suite.n1.alive() and not arguments.only:
                 assert suite.fault.loaded > 0, "the library was never in front"

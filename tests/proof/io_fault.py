@@ -32,10 +32,8 @@ class IoFault:
         with open(file, "w+b") as f:
             f.truncate(SIZE)
             self.map = mmap.mmap(f.fileno(), SIZE)
-        path = os.fsencode(self.below)
-        assert len(path) < 512, path
-        self.map[PATH_AT:PATH_AT + len(path)] = path
         self.put("magic", MAGIC)
+        self.watch(self.below)
 
     @property
     def env(self):
@@ -48,12 +46,18 @@ class IoFault:
     def get(self, word):
         return struct.unpack_from("=Q", self.map, 8 * WORDS.index(word))[0]
 
+    def watch(self, path):
+        name = os.fsencode(path)
+        assert len(name) < 512, name
+        self.map[PATH_AT:PATH_AT + 512] = name.ljust(512, b"\0")
+
     def seen(self, name):
         return struct.unpack_from("=Q", self.map, SEEN_AT + 8 * CLASSES.index(name))[0]
 
-    def arm(self, names, first, error, times=1):
-        """From now on the `first`-th call of these classes fails, and `times` - 1 after it."""
+    def arm(self, names, first, error, times=1, within=""):
+        """From now on the `first`-th call of these classes fails, and `times` - 1 after it; `within` a subdirectory."""
         self.disarm()
+        self.watch(self.below / within)
         self.map[LAST_AT:LAST_AT + 512] = bytes(512)
         for word, value in (("classes", sum(1 << CLASSES.index(n) for n in names)), ("first", first), ("times", times),
                             ("error", error), ("matched", 0), ("done", 0), ("done_ns", 0)):
