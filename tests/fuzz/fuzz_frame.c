@@ -122,6 +122,17 @@ static void hello(struct slice in) {
   free(again);
 }
 
+/* The drives, then the clock, which an older host leaves out. */
+static void pong(struct slice bytes, struct hello *h, size_t drives_len) {
+  struct byte_reader r = byte_reader_of(bytes);
+  struct byte_writer w = {.max = bytes.len + 8};
+  FUZZ_CHECK(hello_get_pong(&r, h) == 0);
+  hello_put_pong(&w, h);
+  FUZZ_CHECK(!w.failed && w.len == drives_len + 8);
+  FUZZ_CHECK(memcmp(w.data, bytes.data, bytes.len < w.len ? drives_len : w.len) == 0);
+  byte_writer_free(&w);
+}
+
 static void drives(struct slice in) {
   uint8_t *bytes = fuzz_copy(in);
   struct hello *h = calloc(1, sizeof *h);
@@ -132,6 +143,7 @@ static void drives(struct slice in) {
     hello_put_drives(&w, h);
     FUZZ_CHECK(!w.failed && w.len == in.len - byte_reader_left(&r));
     FUZZ_CHECK(memcmp(w.data, bytes, w.len) == 0);
+    pong(slice_of(bytes, in.len), h, w.len);
     byte_writer_free(&w);
   } else {
     FUZZ_CHECK(h->drive_count == 0);

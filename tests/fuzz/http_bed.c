@@ -47,7 +47,8 @@ static void bed_feed(const struct bed_run *run, struct http_server *s, uv_stream
   unsigned idle = 0, step = 0;
   while (!fake_uv_is_closed(stream)) {
     size_t left = run->in.len - at;
-    size_t n = run->cuts ? fuzz_piece(run->cuts, left) : left;
+    size_t n = MIN(left, (size_t)HTTP_READ_BYTES); /* what one read takes at most */
+    if (run->cuts) n = fuzz_piece(run->cuts, n);
     size_t took = 0;
     if (left) {
       uint8_t *piece = fuzz_copy(slice_of(run->in.data + at, n)); /* only now are they there */

@@ -512,7 +512,7 @@ def growing():
             "percent": lambda n: part(0, b"\xff" + b"%41" * (n // 3)), "range": lambda n: part(2, b"\0\0\0\4\0bytes=" + b" " * n + b"1-"), "digits": lambda n: part(2, b"\0\0\0\4\0bytes=0-" + b"9" * n),
             "etags": lambda n: part(3, b"abc\n" + b'"x",' * (n // 4)), "etag-commas": lambda n: part(3, b"abc\n" + b"," * n), "etag-quotes": lambda n: part(3, b"abc\n" + b'"' * n),
             "base64": lambda n: part(5, b"\xff" + b"QUJD" * (n // 4)), "escapes": lambda n: part(5, b"\0" + b"<" * n), "broken-utf8": lambda n: part(5, b"\0" + b"\xff" * n), "path": lambda n: part(6, b"/." * (n // 2)), "number": lambda n: part(6, b"1" * n)}),
-        "http_conn": (60000, {
+        "http_conn": (120000, {
             "requests": lambda n: HEADS["get"] * (n // len(HEADS["get"])), "skipped-chunks": lambda n: with_body("PUT /1 HTTP/1.1", b"1\r\na\r\n" * (n // 6) + b"0\r\n\r\n", "Transfer-Encoding: chunked"),
             "read-chunks": lambda n: with_body("PUT /0 HTTP/1.1", b"1\r\na\r\n" * (n // 6) + b"0\r\n\r\n", "Transfer-Encoding: chunked"), "long-body": lambda n: with_body("PUT /0 HTTP/1.1", b"a" * n, "Content-Length: %d" % n)}),
         "s3_front": (900, {
