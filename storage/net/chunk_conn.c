@@ -152,16 +152,32 @@ static void stage_forget(struct chunk_conn *c, struct chunk_stage *st) {
   free(st);
 }
 
-/* An ACCEPT took the stage of its row's data, or (superseded) will never want it. */
-static void stage_accepted(struct chunk_conn *c, const struct chunk_call *call) {
+/* An ACCEPT took the stage of its row's data, or (superseded) will never want it. After a refusal
+ * the sender drops it, or offers it in another ACCEPT; but one that has given the ACCEPT up never
+ * hears of it, and takes the stage for the row's chunk. */
+static void stage_answered(struct chunk_conn *c, const struct chunk_call *call) {
   const struct peer_request *req = &call->call.req;
+  bool refused = call->call.reply.err < 0;
   struct row row;
   if (row_decode(req->row, &req->bucket, req->key, &row) < 0) return;
   struct chunk_stage *st = stage_find(c, call->drive, req->slot, &row.data_id);
-  if (st && (call->call.reply.flags & PEER_SUPERSEDED))
+  if (!st) return;
+  st->refused = refused;
+  st->refused_on = call->stream;
+  if ((call->call.reply.flags & PEER_SUPERSEDED) || (refused && call->given_up))
     stage_drop(c, st);
-  else
+  else if (!refused)
     stage_forget(c, st);
+}
+
+/* The refusal on this stream came too late for its sender. */
+static void stages_given_up(struct chunk_conn *c, uint32_t stream) {
+  for (unsigned i = 0; i < CHUNK_CONN_STAGE_HASH && c->stage_count > 0; i++) {
+    list_foreach_safe(l, &c->stages[i]) {
+      struct chunk_stage *st = container_of(l, struct chunk_stage, link);
+      if (st->refused && st->refused_on == stream) stage_drop(c, st);
+    }
+  }
 }
 
 /* ---- replies ---- */
@@ -224,7 +240,7 @@ static void call_done(struct peer_call *pc) {
   struct chunk_call *call = container_of(pc, struct chunk_call, call);
   struct chunk_conn *c = call->conn;
   call->running = false;
-  if (pc->req.verb == PEER_ACCEPT && pc->reply.err == 0) stage_accepted(c, call);
+  if (pc->req.verb == PEER_ACCEPT) stage_answered(c, call);
   if (c->gone)
     call_end(call);
   else
@@ -377,9 +393,12 @@ static void rx_cancel(struct chunk_conn *c, uint32_t stream) {
   list_foreach(l, &c->calls) {
     struct chunk_call *call = container_of(l, struct chunk_call, link);
     if (call->stream != stream) continue;
-    if (call->running) peer_cancel(&call->call);
+    call->given_up = true;
+    if (!call->running) break;
+    peer_cancel(&call->call);
     return;
   }
+  stages_given_up(c, stream);
 }
 
 static int rx_control(struct chunk_conn *c, uint32_t stream, struct slice request) {

@@ -48,6 +48,9 @@ struct chunk_stage {
   struct id128 data_id;
   uint16_t drive;
   uint8_t slot;
+  bool
+      refused; /* an ACCEPT on stream refused_on did not take it; the sender may still have it so */
+  uint32_t refused_on;
 };
 
 struct chunk_conn;
@@ -60,8 +63,9 @@ struct chunk_call {
   struct stream_tx tx;
   uint32_t stream;
   uint16_t drive;
-  bool running; /* with the drive */
-  int refused;  /* the answer, without asking the drive */
+  bool running;  /* with the drive */
+  bool given_up; /* CANCEL came */
+  int refused;   /* the answer, without asking the drive */
   size_t block_bytes;
   struct block *block;
   uint8_t *reply_bytes;

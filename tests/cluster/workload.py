@@ -412,13 +412,31 @@ def wait_for_rest(c, without=(), timeout=90):
     assert not left, f"{timeout} s after the last request: {left}"
 
 
+def held_open(c):
+    """Files that hosts have open: a chunk file among them is a stage (or being read), another one is nobody's."""
+    found = set()
+    for host in c.hosts:
+        for fd in os.scandir(f"/proc/{host.pid}/fd") if host.alive() else ():
+            try:
+                found.add(os.readlink(fd.path))
+            except OSError:
+                pass
+    return found
+
+
+def words_for(c, drive, files):
+    opened = held_open(c)
+    return ", ".join(f"{f} ({size} bytes, {'held open' if os.path.join(drive, f) in opened else 'nobody has it open'})"
+                     for f, size in list(files.items())[:3])
+
+
 def nothing_left(c, without=(), timeout=90):
     """Waits until drives whose objects are all deleted hold no chunk, no row to decide and nothing to drop."""
     end, drives = time.monotonic() + timeout, [d for h in c.hosts if h not in without for d in h.drives]
     while True:
         left = []
         for drive, (files, tables) in remains.of_drives(drives).items():
-            left += [f"{drive}: {len(files)} chunk files"] if files else []
+            left += [f"{drive}: {len(files)} chunk files: {words_for(c, drive, files)}"] if files else []
             rows = b"".join(tables["row"].values())
             for t in ("und", "drop", "trash", "blob", "inline"):
                 unnamed = [k[:16].hex() for k in tables[t] if t in ("blob", "inline") and k[:16] not in rows]

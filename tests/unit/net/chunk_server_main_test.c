@@ -163,7 +163,7 @@ static void test_requests_are_checked(struct toy_host *n) {
 }
 
 /* An ACCEPT whose row carries the data id. */
-static void accept_of(struct peer_request *req, uint8_t id, uint8_t **ret_row) {
+static void accept_of(struct peer_request *req, uint8_t id, const char *key, uint8_t **ret_row) {
   struct row row = {.ver = {5, id},
                     .kind = ROW_PUT,
                     .op_id = {{id, 3}},
@@ -173,7 +173,7 @@ static void accept_of(struct peer_request *req, uint8_t id, uint8_t **ret_row) {
                     .etag = SLICE_LIT("e")};
   size_t len;
   *req = (struct peer_request){
-      .verb = PEER_ACCEPT, .timeout_ms = 20000, .slot = 1, .key = SLICE_LIT("k")};
+      .verb = PEER_ACCEPT, .timeout_ms = 20000, .slot = 1, .key = slice_of(key, strlen(key))};
   for (unsigned i = 0; i < 6; i++) row.digests[i].bytes[0] = (uint8_t)(i + 1);
   CHECK(row_encode(&row, NULL, 0, &req->bucket, req->key, ret_row, &len) == 0);
   req->row = slice_of(*ret_row, len);
@@ -191,7 +191,7 @@ static void test_stages_die_with_their_connection(struct toy_host *n) {
     CHECK(ask(&r, id, 2, &req) == 0);
     free(data);
   }
-  accept_of(&req, 10, &row);
+  accept_of(&req, 10, "k", &row);
   CHECK(ask(&r, 20, 2, &req) == 0);
   free(row);
   req = (struct peer_request){
@@ -201,6 +201,43 @@ static void test_stages_die_with_their_connection(struct toy_host *n) {
   raw_close(&r);
   CHECK(toy_wait(&toy->counts.drops, drops + 4)); /* 12, 13, 14 */
   CHECK(toy_get(&toy->counts.crc_errors) == 0);
+}
+
+/* Its sender has given the ACCEPT up, before the refusal or while it was on its way. Found by
+ * stopping hosts under load: each left a file that lay there as long as the connection lived. */
+static void test_stages_of_refused_accepts(struct toy_host *n) {
+  TEST("a stage goes when its ACCEPT was refused and given up, and stays when only one is true");
+  struct toy *toy = &n->toys[2];
+  unsigned drops = toy_get(&toy->counts.drops);
+  struct raw r = shaken(n);
+  struct peer_request req;
+  uint8_t *row;
+  uint32_t stream;
+  for (uint8_t id = 60; id < 64; id++) {
+    uint8_t *data = stage_of(&req, id, 2, 6000);
+    CHECK(ask(&r, id, 2, &req) == 0);
+    free(data);
+    accept_of(&req, id, id == 63 ? "k" : "err", &row);
+    if (id == 60) toy_hold(toy, true);
+    send_request(&r, 100u + id, 2, &req);
+    if (id == 60) {
+      raw_frame(&r, FRAME_CANCEL, 160, (struct slice){0}, (struct slice){0});
+      CHECK(reply_err(&r, &stream) == ERR_CANCELLED && stream == 160);
+      toy_hold(toy, false);
+    } else {
+      CHECK(reply_err(&r, &stream) == (id == 63 ? 0 : ERR_PROMISED) && stream == 100u + id);
+    }
+    free(row);
+  }
+  CHECK(toy_wait(&toy->counts.drops, drops + 1)); /* 60: before */
+  raw_frame(&r, FRAME_CANCEL, 161, (struct slice){0}, (struct slice){0});
+  raw_frame(&r, FRAME_CANCEL, 163, (struct slice){0}, (struct slice){0});
+  CHECK(toy_wait(&toy->counts.drops, drops + 2)); /* 61: on its way */
+  req = read_of(SLICE_LIT("k"));
+  CHECK(ask(&r, 9, 2, &req) == 0);
+  CHECK(toy_get(&toy->counts.drops) == drops + 2); /* 62 may be offered again, 63 is the row's */
+  raw_close(&r);
+  CHECK(toy_wait(&toy->counts.drops, drops + 3));
 }
 
 static void test_death_in_mid_frame(struct toy_host *n) {
@@ -481,6 +518,7 @@ int main(void) {
   test_frames_out_of_place(&n);
   test_requests_are_checked(&n);
   test_stages_die_with_their_connection(&n);
+  test_stages_of_refused_accepts(&n);
   test_death_in_mid_frame(&n);
   test_memory_is_bounded(&n);
   test_calls_are_bounded(&n);
