@@ -22,6 +22,9 @@ int cmd_status(int argc, char **argv);
 int cmd_ready(int argc, char **argv);
 int cmd_heal(int argc, char **argv);
 int cmd_where(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+
+extern const char cmd_bench_help[];
 
 /* Prints "kofn NAME: what is wrong" and where to look, returns CMD_REFUSED. */
 int cmd_misused(const char *name, const char *fmt, ...) _printf_(2, 3);

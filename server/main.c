@@ -83,6 +83,7 @@ static const struct cmd cmds[] = {
      "state of\n"
      "its chunk. ADMIN is a host's admin address (127.0.0.1:9002 unless given).\n",
      cmd_where},
+    {"bench", "measure the erasure code, or a whole cluster", cmd_bench_help, cmd_bench},
     {"version", "print the version", "usage: kofn version\n\nPrints the version.\n", cmd_version},
     {"help", "say how a command is used",
      "usage: kofn help [COMMAND]\n\nSays how a command is used.\n", cmd_help},
