@@ -146,7 +146,7 @@ json_t *bench_row_json(const struct bench_cell *cell, const struct bench_figures
                        const struct bench_figures *isa);
 
 /* Each adds to `doc` and prints; 0 or the command's exit status. */
-int bench_codec_grid(const struct bench_codec_options *o, uint64_t end_ns, json_t *doc);
+int bench_codec_grid(const struct bench_codec_options *o, json_t *doc);
 int bench_codec_crc(const struct bench_codec_options *o, json_t *doc);
 int bench_codec_passes(const struct bench_codec_options *o, json_t *doc);
 int bench_codec_xor(const struct bench_codec_options *o, json_t *doc);

@@ -13,6 +13,7 @@
 #define GRID_PATTERNS 16
 #define GRID_SAMPLE_NS_MIN 100000u
 #define GRID_SAMPLE_NS_MAX 200000000u
+#define GRID_SAMPLE_NS_QUICK 10000000u
 
 static const struct {
   unsigned k, m;
@@ -82,7 +83,8 @@ static int grid_cell(struct grid *g, struct bench_cell *cell) {
   unsigned rounds = (unsigned)g->o->rounds, left = g->cells - g->done;
   /* Finding the number of iterations costs about as much as a round. */
   uint64_t sample = (g->end_ns - now) / left / ((rounds + 1) * MAX(count, 1u)) / cell->threads;
-  sample = MIN(MAX(sample, GRID_SAMPLE_NS_MIN), GRID_SAMPLE_NS_MAX);
+  sample = MIN(sample, g->o->quick ? GRID_SAMPLE_NS_QUICK : GRID_SAMPLE_NS_MAX);
+  sample = MAX(sample, GRID_SAMPLE_NS_MIN);
   bench_progress("%u of %u cells, %" PRIu64 " s left: %s %s %u+%u %s", g->done, g->cells,
                  (g->end_ns - now) / 1000000000u, cell->shape.technique,
                  cell->decode ? "decode" : "encode", cell->shape.k, cell->shape.m,
@@ -182,7 +184,7 @@ static void grid_say_missing(struct grid *g) {
   }
 }
 
-int bench_codec_grid(const struct bench_codec_options *o, uint64_t end_ns, json_t *doc) {
+int bench_codec_grid(const struct bench_codec_options *o, json_t *doc) {
   struct grid *g = calloc(1, sizeof *g);
   size_t bytes = bench_cold_bytes();
   unsigned threads = 1;
@@ -190,7 +192,7 @@ int bench_codec_grid(const struct bench_codec_options *o, uint64_t end_ns, json_
   if (g) g->figures = calloc(BENCH_PLUGINS_MAX, sizeof *g->figures);
   if (!g || !g->figures) goto out;
   g->o = o;
-  g->end_ns = end_ns;
+  g->end_ns = bench_now_ns() + o->seconds * 1000000000u;
   for (unsigned i = 0; i < o->threads.count; i++)
     threads = MAX(threads, (unsigned)o->threads.at[i]);
   for (unsigned i = 0; i < o->sizes.count; i++)

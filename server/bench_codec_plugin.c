@@ -159,12 +159,12 @@ static int isal_load(char *why) {
   return 0;
 }
 
-/* Three data chunks and three parities, each the XOR of two: of group g, parity j is all but j. */
+/* In each group of three, parity i is the XOR of data i and the next (codec/xor3p.h). */
 static void direct_xor3p_matrix(struct direct *self) {
   for (unsigned i = 0; i < self->k; i++) self->matrix[i * self->k + i] = 1;
   for (unsigned i = 0; i < self->m; i++)
     for (unsigned j = 0; j < 3; j++)
-      self->matrix[(self->k + i) * self->k + i / 3 * 3 + j] = j != i % 3;
+      self->matrix[(self->k + i) * self->k + i / 3 * 3 + j] = j != (i + 2) % 3;
 }
 
 static int direct_plan_tables(const struct direct *self, struct direct_plan *plan,
@@ -254,7 +254,7 @@ static int direct_plan_xor(struct direct *self, uint32_t erased, struct direct_p
   for (uint32_t left = erased; left; left &= left - 1) {
     unsigned lost = (unsigned)__builtin_ctz(left);
     uint32_t best = 0;
-    for (uint32_t set = 1; set < (UINT32_C(1) << MIN(self->m, 12u)); set++) {
+    for (uint32_t set = 1; set < (UINT32_C(1) << MIN(self->m, 15u)); set++) {
       uint32_t sum = 0;
       for (unsigned i = 0; i < self->m; i++)
         if (set >> i & 1) sum ^= self->encode.terms[i] | UINT32_C(1) << (self->k + i);

@@ -181,12 +181,11 @@ static bool wants(const struct bench_codec_options *o, const char *part) {
 }
 
 static int grid_run(const struct bench_codec_options *o, json_t *doc) {
-  uint64_t end_ns = bench_now_ns() + o->seconds * 1000000000u;
   int result = CMD_OK;
   if (result == CMD_OK && wants(o, "crc")) result = bench_codec_crc(o, doc);
   if (result == CMD_OK && wants(o, "passes")) result = bench_codec_passes(o, doc);
   if (result == CMD_OK && wants(o, "xor")) result = bench_codec_xor(o, doc);
-  if (result == CMD_OK && wants(o, "table")) result = bench_codec_grid(o, end_ns, doc);
+  if (result == CMD_OK && wants(o, "table")) result = bench_codec_grid(o, doc);
   return result;
 }
 

@@ -23,7 +23,9 @@ const char cmd_bench_help[] =
     "  --grid                 the table of Ceph's xor_gen change with 4 KiB to 64 MiB, threads, "
     "warm\n"
     "                         and cold, beside every plugin; CRC32C by length; checksums in the\n"
-    "                         encoder's pass; every XOR kernel. --only table,crc,passes,xor\n"
+    "                         encoder's pass; every XOR kernel. --only table,crc,passes,xor;\n"
+    "                         --seconds N bounds the table (600; 20 with --quick, which is "
+    "smaller)\n"
     "system  puts a cluster under PUT, GET and degraded GET, once for each XOR kernel and pool, "
     "and\n"
     "        says which differences are more than noise:\n"
@@ -38,8 +40,8 @@ const char cmd_bench_help[] =
     "  --size N (1MiB), --objects N (128), --passes N (4), --connections N (8): a step is every\n"
     "                         object so often; --rounds N (6), --seconds N (of a step at most, "
     "30)\n\n"
-    "both:   --quick and --seconds bound the time; --json FILE; --html FILE (one page, nothing\n"
-    "        outside it); --against FILE.json shows another run beside this one\n\n"
+    "both:   --quick is less work; --json FILE; --html FILE (one page, nothing outside it), with\n"
+    "        --against FILE.json beside another run\n\n"
     "Exit status: 0 done, 1 failed, 2 refused.\n";
 
 int cmd_bench(int argc, char **argv) {
