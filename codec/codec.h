@@ -54,10 +54,14 @@ void codec_encode_crc_blocks(const struct codec *c, const uint8_t *const *data,
 /* True where the chunks in `have` (bit i = chunk i) decode the data. */
 bool codec_decodable(const struct codec *c, uint32_t have);
 
+/* True where the chunks in `have` give those in `want` (which may be among them). Under xor3p they
+ * may although other data are lost; codec_decodable asks for everything. */
+bool codec_gives(const struct codec *c, uint32_t have, uint32_t want);
+
 /* Which of the chunks in `have` to read for those in `want` (any chunks; they may be in `have`).
  * All wanted are there: just those. Else the fewest; of those the ones whose decoding is XOR, and
- * the lowest. Nothing wanted: nothing to read. ERR_UNAVAILABLE where `have` does not give them;
- * under xor3p it may give them although other data are lost. Ceph's minimum_to_decode. */
+ * the lowest. Nothing wanted: nothing to read. ERR_UNAVAILABLE where not codec_gives. Ceph's
+ * minimum_to_decode. */
 _must_check_ int codec_minimum(const struct codec *c, uint32_t have, uint32_t want,
                                uint32_t *ret_sources);
 /* The same with a price for each chunk. Price 0: it is at hand and does not count. Of the sets with

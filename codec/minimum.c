@@ -7,10 +7,16 @@
 #include "codec/xor3p.h"
 #include "config/err.h"
 
-bool codec_decodable(const struct codec *c, uint32_t have) {
+bool codec_gives(const struct codec *c, uint32_t have, uint32_t want) {
   have &= codec_all(c);
-  if (c->profile.technique == TECHNIQUE_XOR3P) return xor3p_decodable(c->profile.k, have);
+  if ((want & ~have) == 0) return true;
+  if ((want & ~codec_all(c)) != 0) return false;
+  if (c->profile.technique == TECHNIQUE_XOR3P) return xor3p_gives(c->profile.k, have, want);
   return __builtin_popcount(have) >= c->profile.k;
+}
+
+bool codec_decodable(const struct codec *c, uint32_t have) {
+  return codec_gives(c, have, (UINT32_C(1) << (c->profile.k - 1) << 1) - 1);
 }
 
 static unsigned count_of(uint32_t set) {

@@ -7,7 +7,6 @@
 #include "config/err.h"
 
 #define GROUP_N (2 * XOR3P_GROUP)
-#define SPAN_ALL 0xff
 
 /* D0 D1 D2 P0 P1 P2 */
 static const uint8_t vectors[GROUP_N] = {1, 2, 4, 1 | 2, 2 | 4, 1 | 4};
@@ -58,9 +57,10 @@ void xor3p_fill(unsigned k, uint8_t *rows) {
   }
 }
 
-bool xor3p_decodable(unsigned k, uint32_t have) {
+bool xor3p_gives(unsigned k, uint32_t have, uint32_t want) {
   for (unsigned j = 0; j < k / XOR3P_GROUP; j++) {
-    if (span_of(group_of(k, have, j)) != SPAN_ALL) return false;
+    unsigned wanted = group_of(k, want, j), there = group_of(k, have, j);
+    if ((wanted & ~there) != 0 && (vectors_of(wanted) & ~span_of(there)) != 0) return false;
   }
   return true;
 }

@@ -23,7 +23,7 @@
 /* The parity rows (m * k coefficients). */
 void xor3p_fill(unsigned k, uint8_t *rows);
 
-bool xor3p_decodable(unsigned k, uint32_t have);
+bool xor3p_gives(unsigned k, uint32_t have, uint32_t want);
 
 /* codec_minimum_with_cost, where not all that is wanted is at hand. cost NULL: all alike. */
 _must_check_ int xor3p_minimum(unsigned k, uint32_t have, uint32_t want, const uint32_t *cost,

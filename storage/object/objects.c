@@ -14,6 +14,8 @@ int objects_open(struct objects *o) {
       objects_close(o);
       return err;
     }
+    /* The quorums were made with what the configuration says of the code. */
+    assert(codec_d(o->codecs[i]) == o->map->pools[i].d);
   }
   int err = bucket_cache_new(&o->buckets);
   if (err < 0) objects_close(o);

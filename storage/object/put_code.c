@@ -43,26 +43,24 @@ static struct put_stripe put_stripe_of(const struct object_put *put, const struc
   return s;
 }
 
-static void put_code_unit(struct object_put *put, struct put_window *w, unsigned at, unsigned slot,
-                          uint8_t *data, uint32_t len) {
-  uint64_t stripe = w->stripe_first + at;
-  uint32_t crc = unit_crc(&put->data_id, slot, stripe, data, len);
-  w->units[slot][at] = (struct peer_unit){.data = data, .len = len, .crc = crc};
-  chunk_digest_unit(&put->chunk_digests[slot], crc, len);
-}
-
 static void put_code_stripe(struct object_put *put, struct put_window *w, unsigned at) {
   const struct profile *p = &put->profile;
   struct put_stripe s = put_stripe_of(put, w, at);
+  uint64_t stripe = w->stripe_first + at;
+  uint32_t len[MAP_SLOTS_MAX], crcs[MAP_SLOTS_MAX];
   if (put->hashing) digest_update(&put->md5, s.data[0], s.r);
   memset(s.data[0] + s.r, 0, (size_t)p->k * s.coded - s.r);
-  codec_encode(put->codec, (const uint8_t *const *)s.data, s.parity, s.coded);
-  for (unsigned i = 0; i < p->k; i++) {
+  for (unsigned i = 0; i < put->place.n; i++) {
     size_t start = (size_t)i * s.coded;
-    size_t len = s.r > start ? MIN(s.r - start, s.coded) : 0;
-    put_code_unit(put, w, at, i, s.data[i], (uint32_t)len);
+    len[i] = i >= p->k ? s.coded : s.r > start ? (uint32_t)MIN(s.r - start, s.coded) : 0;
+    crcs[i] = unit_crc_seed(&put->data_id, i, stripe);
   }
-  for (unsigned j = 0; j < p->m; j++) put_code_unit(put, w, at, p->k + j, s.parity[j], s.coded);
+  codec_encode_crc(put->codec, (const uint8_t *const *)s.data, s.parity, s.coded, len, crcs);
+  for (unsigned i = 0; i < put->place.n; i++) {
+    uint8_t *data = i < p->k ? s.data[i] : s.parity[i - p->k];
+    w->units[i][at] = (struct peer_unit){.data = data, .len = len[i], .crc = crcs[i]};
+    chunk_digest_unit(&put->chunk_digests[i], crcs[i], len[i]);
+  }
 }
 
 static void put_code_run(struct env_work *work) {

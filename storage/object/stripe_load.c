@@ -36,13 +36,24 @@ static uint32_t empty_units(const struct stripe_load *l, unsigned s) {
 }
 
 static bool gives_wanted(const struct stripe_load *l, uint32_t have) {
-  return (l->want & ~have) == 0 || codec_decodable(l->codec, have);
+  return codec_gives(l->codec, have, l->want);
 }
 
 bool stripe_load_ready(const struct stripe_load *l, uint32_t have) {
   for (unsigned s = 0; s < l->window.count; s++)
     if (!gives_wanted(l, (have | empty_units(l, s)) & ~l->bad[s])) return false;
   return true;
+}
+
+uint32_t stripe_load_sources(const struct stripe_load *l, uint32_t got, uint32_t have,
+                             const uint32_t cost[MAP_SLOTS_MAX]) {
+  unsigned s = 0;
+  while (gives_wanted(l, (got | empty_units(l, s)) & ~l->bad[s])) s++; /* one is not ready */
+  uint32_t empty = empty_units(l, s), sources, price[MAP_SLOTS_MAX];
+  for (unsigned i = 0; i < l->window.n; i++) price[i] = (got | empty) >> i & 1 ? 0 : cost[i];
+  int err = codec_minimum_with_cost(l->codec, (got | have | empty) & ~l->bad[s], l->want, price,
+                                    &sources);
+  return err < 0 ? 0 : sources & ~got & ~empty;
 }
 
 static bool unit_verify(struct stripe_load *l, unsigned s, unsigned slot) {

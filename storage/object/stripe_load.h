@@ -56,6 +56,12 @@ unsigned stripe_load_unit_count(const struct stripe_load *l, unsigned slot);
  * in every stripe. */
 bool stripe_load_ready(const struct stripe_load *l, uint32_t have);
 
+/* Which of the slots in `have` to read for the first stripe that is not ready out of those in
+ * `got`: the fewest, then the cheapest (codec_minimum_with_cost; what is in `got` is free). 0 where
+ * `have` is not enough. */
+uint32_t stripe_load_sources(const struct stripe_load *l, uint32_t got, uint32_t have,
+                             const uint32_t cost[MAP_SLOTS_MAX]);
+
 /* The work's run: checks the CRCs that are needed, decodes what is wanted, pads. Sets `complete`,
  * or the bad units that stand in the way. Runs on any thread; touches only the load. */
 void stripe_load_run(struct env_work *w);

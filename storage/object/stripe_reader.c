@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "config/err.h"
+#include "storage/object/slots.h"
 #include "storage/object/stripe_load.h"
 
 #define HEDGE_MS_MIN 50
@@ -21,7 +22,8 @@
 #define HEDGE_LATENCY_TIMES 4
 #define CANCEL_WAIT_MS 50 /* for a cancelled call to come back */
 #define GIVE_UP_MS 1000   /* beyond the peers' own deadline, which a stuck lane does not keep */
-#define SLOW_WINDOWS 32   /* after so many windows a slow slot is tried again */
+#define WINDOW_NOT_BEGUN UINT64_MAX
+#define SLOW_WINDOWS 32 /* after so many windows a slow slot is tried again */
 
 enum reader_state {
   READER_IDLE,
@@ -42,6 +44,10 @@ struct stripe_reader {
   uint32_t gone; /* has no chunk: never used */
   uint32_t lost; /* could not be reached the last time */
   uint32_t slow; /* lost against a hedge */
+  /* Of the window that is read: slots whose cancelled call did not come back. They are the very
+   * last to be asked again, or a silent one would be hedged to and waited for without end. */
+  uint32_t stuck;
+  uint64_t window_ms; /* its first load began; WINDOW_NOT_BEGUN */
   unsigned windows;
   const uint8_t *inline_bytes[MAP_SLOTS_MAX]; /* the caller's */
   const uint32_t *inline_crcs[MAP_SLOTS_MAX];
@@ -134,28 +140,40 @@ static int slot_rank(const struct stripe_reader *r, const struct stripe_load *l,
   if (r->lost & bit) rank += 4;
   if (r->bad & bit) rank += 8;
   if (!peer->up) rank += 16;
+  if (r->stuck & bit) rank += 32;
   return rank;
 }
 #define SLOT_RANK_GOOD 2 /* up, not suspect, not slow, not known to be bad */
 
-/* The next source: best rank, then wanted, then fastest. -1: none is left. */
-static int slot_best(const struct stripe_reader *r, const struct stripe_load *l) {
-  int best = -1, best_rank = 0;
+#define SLOT_RANK_MAX 64 /* all of the above together */
+
+/* A price for codec_minimum: rank before all, then wanted ones, then fast ones. Times that differ
+ * by less than a factor of two are alike: there an XOR is worth more. */
+static uint32_t slot_price(const struct stripe_reader *r, const struct stripe_load *l,
+                           unsigned slot, unsigned rank) {
+  if (l->want >> slot & 1) return (rank + 1) << 8;
+  uint32_t us = r->place.peers[slot]->latency_us;
+  return (rank + 1) << 8 | (1 + (us ? 32 - (unsigned)__builtin_clz(us) : 0));
+}
+
+/* The next sources: as few as give the window, out of slots no worse than they need be. 0: there
+ * are none. `got` is at hand already. */
+static uint32_t slots_next(const struct stripe_reader *r, const struct stripe_load *l,
+                           uint32_t got) {
+  uint32_t cost[MAP_SLOTS_MAX] = {0}, by_rank[SLOT_RANK_MAX + 1] = {0}, have = 0;
   for (unsigned i = 0; i < l->window.n; i++) {
     int rank = slot_rank(r, l, i);
     if (rank < 0) continue;
-    bool wanted = l->want >> i & 1;
-    if (best >= 0) {
-      bool best_wanted = l->want >> best & 1;
-      uint32_t us = r->place.peers[i]->latency_us, best_us = r->place.peers[best]->latency_us;
-      if (rank > best_rank) continue;
-      if (rank == best_rank && wanted < best_wanted) continue;
-      if (rank == best_rank && wanted == best_wanted && (wanted || us >= best_us)) continue;
-    }
-    best = (int)i;
-    best_rank = rank;
+    by_rank[rank] |= 1u << i;
+    cost[i] = slot_price(r, l, i, (unsigned)rank);
   }
-  return best;
+  for (unsigned rank = 0; rank <= SLOT_RANK_MAX; rank++) {
+    if (!by_rank[rank]) continue;
+    have |= by_rank[rank];
+    uint32_t sources = stripe_load_sources(l, got, have, cost);
+    if (sources) return sources;
+  }
+  return 0;
 }
 
 static uint64_t hedge_after_ms(const struct peer *peer) {
@@ -291,9 +309,9 @@ static bool ask_enough(struct stripe_reader *r, struct stripe_load *l) {
     if (ask_wanted(l)) {
       if (stripe_load_ready(l, l->got | (l->pending & ~l->overdue))) return true;
     }
-    int slot = slot_best(r, l);
-    if (slot < 0) return l->pending != 0; /* an overdue one may still answer */
-    fetch_start(l, (unsigned)slot);
+    uint32_t sources = slots_next(r, l, l->got | (l->pending & ~l->overdue));
+    if (!sources) return l->pending != 0; /* an overdue one may still answer */
+    slots_foreach(i, sources) fetch_start(l, i);
   }
   return true;
 }
@@ -331,6 +349,7 @@ static void stuck_fire(struct env_timer *t) {
   struct stripe_reader *r = l->reader;
   r->slow |= l->pending;
   r->lost |= l->pending;
+  r->stuck |= l->pending;
   load_orphan(l);
   buffer_start(r);
 }
@@ -375,7 +394,8 @@ static void load_start(struct stripe_reader *r, struct env_buf *buf, unsigned st
     return;
   }
   l->reader = r;
-  l->started_ms = env_now_ms(r->o->env);
+  if (r->window_ms == WINDOW_NOT_BEGUN) r->window_ms = env_now_ms(r->o->env);
+  l->started_ms = r->window_ms;
   l->geometry = r->geometry;
   l->data_id = r->data_id;
   l->codec = r->codec;
@@ -470,6 +490,8 @@ static void read_range(struct stripe_reader *r, uint64_t first, uint64_t count) 
   assert(count > 0 && first + count <= r->geometry.stripe_count);
   r->read_first = first;
   r->read_count = count;
+  r->stuck = 0;
+  r->window_ms = WINDOW_NOT_BEGUN;
 }
 
 void stripe_reader_read(struct stripe_reader *r, uint64_t first, uint64_t count) {

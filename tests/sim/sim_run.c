@@ -28,6 +28,7 @@ static struct sim_layout layouts[] = {
      .technique = "reed_sol_van"},
     {.name = "2+4", .hosts = 6, .drives_per_host = 1, .k = 2, .m = 4, .technique = "cauchy"},
     {.name = "1+1", .hosts = 2, .drives_per_host = 1, .k = 1, .m = 1, .technique = "xor"},
+    {.name = "3+3", .hosts = 6, .drives_per_host = 1, .k = 3, .m = 3, .technique = "xor3p"},
 };
 
 /* ---- layouts: built once ---- */
@@ -81,7 +82,7 @@ struct sim_layout *sim_layout_at(unsigned i) {
 }
 
 static struct sim_layout *layout_pick(struct sim *s) {
-  static const unsigned often[] = {0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7};
+  static const unsigned often[] = {0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8};
   return sim_layout_at(often[sim_below(s, ARRAY_LEN(often))]);
 }
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 const struct get_bed_code get_bed_codes[GET_BED_CODES] = {
-    {4, 2, "reed_sol_van"}, {2, 1, "xor"}, {2, 2, "cauchy"}};
+    {4, 2, "reed_sol_van"}, {2, 1, "xor"}, {2, 2, "cauchy"}, {3, 3, "xor3p"}};
 
 void get_bed_go(struct reading *r, uint64_t size) {
   uint64_t len = r->len ? r->len : size;

@@ -32,7 +32,7 @@ struct get_bed {
   struct reading r;
 };
 /* Profiles that the tests go through. */
-#define GET_BED_CODES 3
+#define GET_BED_CODES 4
 struct get_bed_code {
   unsigned k, m;
   const char *technique;

@@ -5,7 +5,7 @@
 
 #include "tests/unit/object/get_bed.h"
 
-Test(get_stream, every_loss_of_up_to_m_in_mid_stream_is_invisible) {
+Test(get_stream, every_loss_that_leaves_enough_is_invisible_in_mid_stream) {
   for (size_t c = 0; c < ARRAY_LEN(get_bed_codes); c++) {
     struct get_bed b;
     struct get_cut cut;
@@ -14,7 +14,7 @@ Test(get_stream, every_loss_of_up_to_m_in_mid_stream_is_invisible) {
     get_bed_store(&b);
     for (unsigned after = 0; after < 4; after++)
       for (uint32_t lost = 0; lost <= b.all; lost++) {
-        if ((unsigned)__builtin_popcount(lost) > get_bed_codes[c].m) continue;
+        if (!codec_decodable(b.c->objects.codecs[b.c->pool], b.all & ~lost)) continue;
         get_bed_cut(&b, &cut, lost, after);
         get_bed_ok(&b);
       }
