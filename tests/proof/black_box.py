@@ -50,7 +50,8 @@ class Bed:
         self.clocks = [clock_fault.ClockFault(directory / f"clock{i}") for i in range(HOSTS)] if clock_fault.library() else []
         self.sick = self.rng.choice(self.c.hosts)  # the one whose disk fails
         self.disk = io_fault.IoFault(directory / "disk", self.sick.drives[0]) if io_fault.library() else None
-        self.count, self.w = {}, None
+        self.count, self.w, self.armed = {}, None, False
+        self.break_after = 0  # with a drive out for good, every other fault stops the writes: that comes late
 
     def start_host(self, host):
         env = {"LD_PRELOAD": ""}
@@ -70,7 +71,9 @@ class Bed:
 
     # ---- nemeses: each does something now and returns (for how long, what ends it), or None ----
     def kill(self):
-        hosts = self.rng.sample(self.well(), min(len(self.well()), self.rng.choice([1, 1, 1, 1, 2])))
+        # A host whose only drive fails while it starts, or has failed, refuses to start: io_errors.py looks at that.
+        able = [h for h in self.well() if h is not self.sick or not (self.armed or self.broken())]
+        hosts = self.rng.sample(able, min(len(able), self.rng.choice([1, 1, 1, 1, 2])))
         for h in hosts:
             self.w.away(h, True)
             h.kill(signal.SIGKILL)
@@ -134,15 +137,20 @@ class Bed:
     def bad_disk(self):
         """First reads fail now and then; later a write or a sync, and then the drive is out."""
         reads = self.count.get("disk: reads failed", 0)
-        if self.broken():
+        if self.broken() or self.armed or self.sick not in self.well():
             return None
-        if reads < 3:
+
+        def end():
+            self.disk.disarm()
+            self.armed = False
+        self.armed = True
+        if reads < 3 or time.monotonic() < self.break_after:
             self.disk.arm(["read"], self.rng.randrange(1, 20), 5, times=self.rng.choice([1, 5]))
             self.note("disk: reads failed")
-            return self.rng.choice([1, 3]), self.disk.disarm
+            return self.rng.choice([1, 3]), end
         self.disk.arm(["write", "sync"], self.rng.randrange(1, 50), 5, times=self.rng.choice([1, 1000]))
         self.note("disk: a write or sync failed")
-        return 5, self.disk.disarm
+        return 5, end
 
     def nemeses(self):
         all_of_them = {"kill": self.kill, "stop": self.stop, "partition": self.partition, "one way": self.one_way,
@@ -159,6 +167,7 @@ class Bed:
     def torment(self, nemeses, seconds, at_once):
         """Does things to hosts for so long, up to `at_once` of them at the same time; undoes all of it."""
         end, running = time.monotonic() + seconds, []
+        self.break_after = end - 0.4 * seconds
         try:
             while time.monotonic() < end:
                 for entry in [e for e in running if e[0] < time.monotonic()]:
