@@ -33,7 +33,7 @@ static const struct technique_row techniques[TECHNIQUE_COUNT] = {
     [TECHNIQUE_REED_SOL_VAN] = {1, true, {{3, MAP_SLOTS_MAX}, {4, 21}}},
     [TECHNIQUE_CAUCHY] = {1, true, {{MAP_SLOTS_MAX, MAP_SLOTS_MAX}}},
     [TECHNIQUE_XOR] = {1, false, {{1, MAP_SLOTS_MAX - 1}}},
-    [TECHNIQUE_XOR3P] = {XOR3P_GROUP, false, {{XOR3P_K_MAX, XOR3P_K_MAX}}},
+    [TECHNIQUE_XOR3P] = {1, false, {{XOR3P_K_MAX, XOR3P_K_MAX}}},
 };
 
 static int check_limits(const struct profile *p, char *why, size_t why_cap) {

@@ -210,6 +210,7 @@ void settings_free(struct settings *s) {
   fields_free(SECTION_CLUSTER, s);
   fields_free(SECTION_SERVER, s);
   fields_free(SECTION_DRIVE, s);
+  fields_free(SECTION_CODEC, s);
   free(s->file);
   explicit_bzero(s, sizeof *s); /* the cluster secret stands in the struct */
   free(s);

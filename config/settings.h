@@ -37,7 +37,7 @@ struct settings_host {
 
 struct settings_pool {
   char *name;
-  char *technique; /* "reed_sol_van", "cauchy", "xor", "none" (m = 0) */
+  char *technique; /* "reed_sol_van", "cauchy", "xor", "xor3p", "none" (m = 0) */
   unsigned k, m;
   uint32_t stripe_unit_bytes; /* 4 KiB .. 1 MiB, a multiple of 64 */
   unsigned write_quorum;      /* 0: PROTOCOL.md 1 */
@@ -91,6 +91,10 @@ struct settings {
     uint64_t trash_delay_ms;
     unsigned reader_threads; /* per drive */
   } drive;
+  struct {
+    char *xor_kernel;    /* "auto", or a name that only codec/ knows whether this CPU has */
+    int xor_kernel_line; /* where it was given; 0: in the environment, or not at all */
+  } codec;
 };
 
 struct settings_error {

@@ -357,5 +357,8 @@ int raw_fill(struct raw *raw, struct settings *s) {
     int err = fill_item(&fl, p, item, s);
     if (err < 0) return err;
   }
+  const int at = schema_field_find(SECTION_CODEC, "xor_kernel", strlen("xor_kernel"));
+  const struct raw_value *kernel = &raw->singles[SECTION_CODEC].values[at];
+  s->codec.xor_kernel_line = kernel->text && !kernel->env ? kernel->line : 0;
   return fill_lists(&fl);
 }

@@ -131,4 +131,6 @@ void settings_print(const struct settings *s, void *stdio_file) {
   print_fields(f, s, SECTION_SERVER, s, "  ", "  ");
   fputs("drive:\n", f);
   print_fields(f, s, SECTION_DRIVE, s, "  ", "  ");
+  fputs("codec:\n", f);
+  print_fields(f, s, SECTION_CODEC, s, "  ", "  ");
 }

@@ -35,6 +35,7 @@ const struct section_row schema_sections[SECTION_COUNT] = {
     [SECTION_USERS] = {"users", true, false, SETTINGS_USERS_MAX, SECTION_TOP, NULL},
     [SECTION_SERVER] = {"server", false, false, 0, SECTION_TOP, NULL},
     [SECTION_DRIVE] = {"drive", false, false, 0, SECTION_TOP, NULL},
+    [SECTION_CODEC] = {"codec", false, false, 0, SECTION_TOP, NULL},
 };
 
 #define IN_SETTINGS(member) offsetof(struct settings, member)
@@ -147,6 +148,9 @@ const struct field schema_fields[] = {
      30 * DAY, "60s", 0, "time for which replaced chunks are kept"},
     {SECTION_DRIVE, "reader_threads", FIELD_UINT, IN_SETTINGS(drive.reader_threads), false, 1, 64,
      "2", 0, "threads that read, for each drive"},
+
+    {SECTION_CODEC, "xor_kernel", FIELD_NAME, IN_SETTINGS(codec.xor_kernel), false, 1, NAME_MAX_,
+     "auto", 0, "the XOR loop; auto: the fastest as measured at start"},
 };
 
 const unsigned schema_field_count = ARRAY_LEN(schema_fields);

@@ -178,11 +178,27 @@ static void metrics_pools(struct worker *w, struct byte_writer *out) {
   }
 }
 
+static void metrics_codec(struct byte_writer *out) {
+  struct codec_stats s;
+  codec_stats(&s);
+  metric_head(out, "kofn_codec_encodes_total", "counter", "Stripes encoded, by XOR or in general");
+  metric_value(out, "kofn_codec_encodes_total", "{path=\"xor\"}", s.encode_xor);
+  metric_value(out, "kofn_codec_encodes_total", "{path=\"general\"}", s.encode_general);
+  metric_head(out, "kofn_codec_decodes_total", "counter", "Stripes decoded, by XOR or in general");
+  metric_value(out, "kofn_codec_decodes_total", "{path=\"xor\"}", s.decode_xor);
+  metric_value(out, "kofn_codec_decodes_total", "{path=\"general\"}", s.decode_general);
+  metric_head(out, "kofn_codec_plans_total", "counter",
+              "Decode plans found in the cache, or built");
+  metric_value(out, "kofn_codec_plans_total", "{cache=\"hit\"}", s.plan_hits);
+  metric_value(out, "kofn_codec_plans_total", "{cache=\"miss\"}", s.plan_misses);
+}
+
 void admin_metrics(struct worker *w, struct http_request *req) {
   struct byte_writer out = {.max = ADMIN_ANSWER_BYTES_MAX};
   metrics_process(w, &out);
   metrics_drives(w, &out);
   metrics_pools(w, &out);
+  metrics_codec(&out);
   http_header_add(req, "Content-Type", "text/plain; version=0.0.4");
   http_respond(req, out.failed ? 503 : 200,
                out.failed ? (struct slice){NULL, 0} : slice_of(out.data, out.len));

@@ -29,8 +29,8 @@ extern const char cmd_bench_help[];
 /* Prints "kofn NAME: what is wrong" and where to look, returns CMD_REFUSED. */
 int cmd_misused(const char *name, const char *fmt, ...) _printf_(2, 3);
 
-/* What the layers below config cannot know: every pool's technique is proven for its k and m. Fills
- * `err` like settings_load. */
+/* What the layers below config cannot know: every pool's technique is proven for its k and m, and
+ * the XOR kernel is one of this CPU's. Fills `err` like settings_load. */
 _must_check_ int cmd_check_pools(const struct settings *s, struct settings_error *err);
 
 #endif

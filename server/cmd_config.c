@@ -5,6 +5,24 @@
 #include "config/err.h"
 #include "server/cmd.h"
 
+/* Which XOR loops there are is known to the codec, and whether they run here to the CPU. */
+static int check_xor_kernel(const struct settings *s, struct settings_error *err) {
+  char known[256] = "auto", place[128] = "environment: KOFN_CODEC_XOR_KERNEL";
+  const char *name = s->codec.xor_kernel;
+  if (strcmp(name, "auto") == 0) return 0;
+  for (unsigned i = 0; xor_kernel_at(i); i++) {
+    if (strcmp(name, xor_kernel_at(i)) == 0) return 0;
+    size_t len = strlen(known);
+    snprintf(known + len, sizeof known - len, ", %s", xor_kernel_at(i));
+  }
+  if (s->codec.xor_kernel_line > 0)
+    snprintf(place, sizeof place, "%d: codec.xor_kernel", s->codec.xor_kernel_line);
+  snprintf(err->text, sizeof err->text, "%s%s%s: \"%s\" is no XOR kernel of this CPU (%s)",
+           s->codec.xor_kernel_line > 0 ? s->file : "", s->codec.xor_kernel_line > 0 ? ":" : "",
+           place, name, known);
+  return ERR_CONFIG;
+}
+
 int cmd_check_pools(const struct settings *s, struct settings_error *err) {
   for (unsigned i = 0; i < s->pool_count; i++) {
     const struct settings_pool *p = &s->pools[i];
@@ -20,7 +38,7 @@ int cmd_check_pools(const struct settings *s, struct settings_error *err) {
              s->file ? s->file : "(no file)", p->line, i, why);
     return ERR_CONFIG;
   }
-  return 0;
+  return check_xor_kernel(s, err);
 }
 
 static void config_describe(const struct settings *s, const struct cluster_map *map) {

@@ -225,11 +225,16 @@ out:
   return result;
 }
 
-/* The kernels that are fastest here, on the default pool's own units with every worker at it. */
+/* The kernel that the file names, or those that are fastest here, on the default pool's own units
+ * with every worker at it. */
 static void server_xor_kernel(const struct settings *s, const struct cluster_map *map) {
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   unsigned workers = s->server.workers ? s->server.workers : (unsigned)MAX(cores, 1);
   struct xor_rates rates;
+  if (xor_kernel_select(s->codec.xor_kernel) == 0) {
+    log_info("server", "xor kernel: %s, as configured", xor_kernel_name());
+    return;
+  }
   xor_kernel_calibrate(map->pools[map->pool_default].profile.unit_bytes, workers, &rates);
   log_info("server", "xor kernel: %s, and %s beyond %zu KiB (%u measured in %u.%u ms)",
            xor_kernel_name(), xor_kernel_large_name(), xor_large_bytes() >> 10, rates.count,

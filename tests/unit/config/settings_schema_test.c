@@ -102,7 +102,8 @@ static void build(struct document *d) {
   }
   add_line(d, "users:");
   add_fields(d, SECTION_USERS, "  - ", "    ");
-  static const enum section singles[] = {SECTION_CLUSTER, SECTION_SERVER, SECTION_DRIVE};
+  static const enum section singles[] = {SECTION_CLUSTER, SECTION_SERVER, SECTION_DRIVE,
+                                         SECTION_CODEC};
   for (unsigned i = 0; i < ARRAY_LEN(singles); i++) {
     char head[64];
     if (!is_broken_in(d, singles[i]) || !d->value) continue;
