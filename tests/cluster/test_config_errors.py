@@ -249,8 +249,8 @@ def shapes(cfg, text):
     for content, line, *words in [
         ("", 1, "empty"), ("\n\n# nothing\n", 1, "empty"), (text + "\n---\n" + text, end + 1, "second YAML document"),
         ("just words", 1), ("[1, 2]", 1), ("a: [", None, "not YAML"), ("a: b: c", 1, "not YAML"), ("\ta: b", 1, "not YAML"),
-        (text + "\nextra: 1", end + 1, "extra", "unknown field"), (text + "\n  bogus: 1", end + 1, "drive.bogus", "unknown field"),
-        (text + "\nserver: {}", end + 1, "server"), (text + "\n  trash_delay: 1m", end + 1, "drive.trash_delay"),
+        (text + "\nextra: 1", end + 1, "extra", "unknown field"), (text + "\n  bogus: 1", end + 1, "codec.bogus", "unknown field"),
+        (text + "\nserver: {}", end + 1, "server"), (text + "\n  xor_kernel: isal", end + 1, "codec.xor_kernel"),
         (text.replace("    k: 2", "    kk: 2"), None, "pools[0].kk"), (text.replace("    k: 2", "    k: 2\n    k: 2"), None, "pools[0].k"),
         (text.replace("server:\n", "server: &a\n").replace("drive:\n", "drive: *a\n", 1), None),
         (text.replace("hosts:", "hosts: {}\nhostz:"), None), (text.replace("pools:", "poolz:"), None, "pool"),
@@ -293,6 +293,7 @@ def meanings(cfg, text):
         (pool("    k: 4\n    m: 1"), first, "one host would hold 2 of the 5 chunks, more than m = 1", "allow_unsafe_layout"),
         (pool("    k: 2\n    m: 2").replace("write_quorum: 0", "write_quorum: 1"), None, "write_quorum", "3 to 4"),
         (pool("    k: 2\n    m: 2").replace("write_quorum: 0", "write_quorum: 5"), None, "write_quorum", "3 to 4"),
+        (text.replace('xor_kernel: "auto"', "xor_kernel: avx9"), line_of("xor_kernel"), "codec.xor_kernel", "avx9", "auto, isal, portable64"),
         (text.replace("default_pool: \"default\"", "default_pool: none"), line_of("default_pool"), "none of the pools"),
         (text.replace("    host: \"n1\"", "").replace('  host: "n1"', '  host: "n7"'), line_of('  host: "n1"'), "n7", "n1, n2, n3"),
         (text.replace('  host: "n1"\n', ""), None, "server.host", "is missing", "KOFN_SERVER_HOST"),
@@ -307,9 +308,9 @@ def meanings(cfg, text):
     # Techniques within their proven limits: on one host with enough drives.
     many = "hosts:\n  - {id: n1, address: \"127.0.0.1:9001\", drives: [" + ", ".join(f"/d{i}" for i in range(32)) + "]}\n" \
         "server: {s3_listen: \"127.0.0.1:9000\"}\npools:\n  - {name: default, k: %d, m: %d, technique: %s}"
-    for k, m, technique in ((22, 4, "reed_sol_van"), (27, 5, "reed_sol_van"), (2, 5, "reed_sol_van")):
+    for k, m, technique in ((22, 4, "reed_sol_van"), (27, 5, "reed_sol_van"), (2, 5, "reed_sol_van"), (4, 4, "xor3p"), (6, 3, "xor3p"), (3, 2, "xor3p")):
         cfg.write(many % (k, m, technique)).refused(5, "pools[0].technique", technique)
-    for k, m, technique in ((21, 4, "reed_sol_van"), (29, 3, "reed_sol_van"), (27, 5, "cauchy"), (22, 4, "cauchy"), (31, 1, "xor")):
+    for k, m, technique in ((21, 4, "reed_sol_van"), (29, 3, "reed_sol_van"), (27, 5, "cauchy"), (22, 4, "cauchy"), (31, 1, "xor"), (3, 3, "xor3p"), (15, 15, "xor3p")):
         assert technique in cfg.write(many % (k, m, technique)).accepted()
     # The same line, whichever command reads the file.
     cfg.write(text.replace("64KiB", "64KiBx"))
