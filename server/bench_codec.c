@@ -54,9 +54,11 @@ static int sample_loop(struct sample *s) {
   unsigned step = cell->cold ? bench_ring_step(slots) : 0,
            at = cell->cold ? (unsigned)(s->first % slots) : 0;
   unsigned p = cell->pattern_count ? (unsigned)(s->first % cell->pattern_count) : 0;
+  struct bench_slot slot = {.len = 0};
+  bench_slot_set(s->arena, &cell->shape, s->unit, at, &slot);
   int err = 0;
   for (uint64_t i = 0; i < s->iterations && err == 0; i++) {
-    struct bench_slot slot = bench_slot_at(s->arena, &cell->shape, s->unit, at);
+    if (cell->cold) bench_slot_set(s->arena, &cell->shape, s->unit, at, &slot);
     if (!cell->decode) {
       err = s->plugin->encode(s->self, &slot);
     } else if (!cell->exhaustive) {
@@ -255,8 +257,8 @@ int bench_cell_verify(struct bench_bed *bed, const struct bench_cell *cell,
   void *self;
   int err = plugin_open(plugin, cell, &self, why);
   if (err < 0) return err;
-  struct bench_slot slot =
-      bench_slot_at(&bed->arenas[0], &cell->shape, plugin->unit(&cell->shape), 0);
+  struct bench_slot slot = {.len = 0};
+  bench_slot_set(&bed->arenas[0], &cell->shape, plugin->unit(&cell->shape), 0, &slot);
   err = plugin->encode(self, &slot);
   for (unsigned p = 0; cell->decode && p < cell->pattern_count && err == 0; p++) {
     if (plugin->verify) {

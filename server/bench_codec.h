@@ -85,9 +85,10 @@ size_t bench_cold_bytes(void);
 _must_check_ int bench_arena_open(struct bench_arena *a, size_t bytes);
 void bench_arena_close(struct bench_arena *a);
 size_t bench_slot_bytes(const struct bench_shape *shape, size_t unit);
-/* The `i`-th slot; how many fit is arena.bytes / bench_slot_bytes. */
-struct bench_slot bench_slot_at(const struct bench_arena *a, const struct bench_shape *shape,
-                                size_t unit, unsigned i);
+/* The `i`-th slot; how many fit is arena.bytes / bench_slot_bytes. Entries behind k+m and m are
+ * left as they are: this is inside what is measured. */
+void bench_slot_set(const struct bench_arena *a, const struct bench_shape *shape, size_t unit,
+                    unsigned i, struct bench_slot *slot);
 /* A step that visits all of `count` slots and jumps between pages. */
 unsigned bench_ring_step(unsigned count);
 

@@ -38,13 +38,14 @@ size_t bench_slot_bytes(const struct bench_shape *shape, size_t unit) {
   return (shape->k + 2 * shape->m) * unit;
 }
 
-struct bench_slot bench_slot_at(const struct bench_arena *a, const struct bench_shape *shape,
-                                size_t unit, unsigned i) {
-  struct bench_slot slot = {.len = unit, .size = shape->size, .index = i};
+void bench_slot_set(const struct bench_arena *a, const struct bench_shape *shape, size_t unit,
+                    unsigned i, struct bench_slot *slot) {
   uint8_t *at = a->at + i * bench_slot_bytes(shape, unit);
-  for (unsigned u = 0; u < shape->k + shape->m; u++) slot.units[u] = at + u * unit;
-  for (unsigned u = 0; u < shape->m; u++) slot.out[u] = at + (shape->k + shape->m + u) * unit;
-  return slot;
+  slot->len = unit;
+  slot->size = shape->size;
+  slot->index = i;
+  for (unsigned u = 0; u < shape->k + shape->m; u++, at += unit) slot->units[u] = at;
+  for (unsigned u = 0; u < shape->m; u++, at += unit) slot->out[u] = at;
 }
 
 static unsigned common_divisor(unsigned a, unsigned b) {

@@ -330,7 +330,7 @@ static int jerasure_decode(void *arg, unsigned p, struct bench_slot *slot) {
   struct jerasure_self *self = arg;
   char *units[MAP_SLOTS_MAX];
   int erasures[MAP_SLOTS_MAX + 1], count = 0;
-  memcpy(units, slot->units, sizeof units);
+  memcpy(units, slot->units, (size_t)(self->k + self->m) * sizeof *units);
   for (uint32_t left = self->erased[p]; left; left &= left - 1) {
     int index = __builtin_ctz(left);
     units[index] = (char *)slot->out[count];

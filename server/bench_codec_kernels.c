@@ -146,7 +146,8 @@ struct pass_bench {
 static void pass_once(void *arg, unsigned v, uint64_t i) {
   struct pass_bench *b = arg;
   unsigned at = (unsigned)((i * b->step) % b->slots);
-  struct bench_slot slot = bench_slot_at(&b->arena, &b->shape, b->unit, at);
+  struct bench_slot slot;
+  bench_slot_set(&b->arena, &b->shape, b->unit, at, &slot);
   const uint8_t *const *data = (const uint8_t *const *)slot.units;
   uint8_t *const *parity = slot.units + b->shape.k;
   uint32_t crcs[MAP_SLOTS_MAX] = {0};

@@ -87,7 +87,7 @@ static int isa_decode(void *arg, unsigned p, struct bench_slot *slot) {
   uint8_t *units[MAP_SLOTS_MAX];
   int err = codec_plan_get(self->codec, self->all & ~want, want, &plan);
   if (err < 0) return err;
-  memcpy(units, slot->units, sizeof units);
+  memcpy(units, slot->units, (self->k + self->m) * sizeof *units);
   unsigned out = 0;
   for (uint32_t left = want; left; left &= left - 1) units[__builtin_ctz(left)] = slot->out[out++];
   codec_plan_run(plan, units, slot->len);
