@@ -11,6 +11,7 @@
 #define CHART_BOTTOM 34
 #define LEGEND_LINE 15
 #define AXIS_STEPS 4
+#define LABELS_ONE_LINE_MAX 6 /* more points: labels on two lines in turn */
 
 static const char *const colours[] = {"#1f6feb", "#d1242f", "#1a7f37", "#9a6700",
                                       "#8250df", "#bf3989", "#57606a", "#0a7ea4"};
@@ -106,7 +107,9 @@ static void svg_begin(FILE *out, const struct bench_chart *c, double top) {
   double each = chart_width_each(c);
   for (unsigned p = 0; p < c->point_count; p++) {
     fprintf(out, "<text class=\"a\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">",
-            CHART_LEFT + each * (p + 0.5), CHART_HEIGHT - CHART_BOTTOM + 14);
+            CHART_LEFT + each * (p + 0.5),
+            CHART_HEIGHT - CHART_BOTTOM + 12 +
+                (c->point_count > LABELS_ONE_LINE_MAX && p % 2 ? 11 : 0));
     bench_html_text(out, c->points[p]);
     fputs("</text>", out);
   }
