@@ -94,6 +94,24 @@ Test(placement, caps_are_fair_and_raised_only_as_far_as_needed) {
   expect_worst(1, (unsigned[]){6}, NULL, 4, 2, 6, 6);
 }
 
+/* Ceph's create_rule: four hosts of five drives, 2+2, the host as the domain that fails together.
+ * Every partition maps to as many drives as there are chunks, one of each host; and the same for an
+ * xor3p pool, which survives two losses and so bears two chunks a host. */
+Test(placement, create_rule) {
+  const unsigned drives[] = {5, 5, 5, 5};
+  const struct { unsigned k, m, host_max; } rules[] = {{2, 2, 1}, {3, 3, 2}};
+  for (unsigned i = 0; i < ARRAY_LEN(rules); i++) {
+    struct bed *b = bed_new(4, drives, NULL, rules[i].k, rules[i].m, false);
+    struct placement *p = build(b);
+    unsigned host, zone;
+    worst(b, p, &host, &zone); /* all slots taken, no drive twice */
+    cr_assert_eq(host, rules[i].host_max);
+    cr_assert_eq(p->n[1], rules[i].k + rules[i].m);
+    placement_free(p);
+    free(b);
+  }
+}
+
 Test(placement, every_drive_gets_a_fair_share_of_every_slot) {
   struct bed *b = bed_new(12, (unsigned[]){1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, NULL, 4, 2, false);
   struct placement *p = build(b);
