@@ -40,6 +40,10 @@ void coder_close(struct coder *c) {
 static void run_xor(const struct coder *c, const uint8_t *const *in, uint8_t *const *out,
                     size_t len) {
   const uint8_t *from[MAP_SLOTS_MAX];
+  if (c->rows == 1 && c->inputs[0] == (UINT32_C(1) << (c->k - 1) << 1) - 1) {
+    xor_blocks(out[0], in, c->k, len);
+    return;
+  }
   size_t block = c->rows > 1 ? CODER_XOR_BLOCK_BYTES : len;
   for (size_t at = 0; at < len; at += block) {
     for (unsigned row = 0; row < c->rows; row++) {

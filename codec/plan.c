@@ -68,8 +68,10 @@ static struct codec_plan *cache_find(struct plan_cache *cache, uint32_t have, ui
   list_foreach(it, &cache->lru) {
     struct codec_plan *plan = container_of(it, struct codec_plan, link);
     if (plan->have != have || plan->want != want) continue;
-    list_remove(&plan->link);
-    list_push_front(&cache->lru, &plan->link);
+    if (cache->lru.next != &plan->link) {
+      list_remove(&plan->link);
+      list_push_front(&cache->lru, &plan->link);
+    }
     atomic_fetch_add_explicit(&plan->refs, 1, memory_order_relaxed);
     return plan;
   }
