@@ -160,6 +160,7 @@ class Bench:
 
     def degraded(self, layouts):
         """GET with m drives gone, PUT with as many gone as writes survive; each beside the same layout, whole."""
+        self.seconds = self.result["degraded_step_seconds"] = max(1, self.seconds // 2)  # twice as many cells, only ratios
         for layout in layouts:
             reads, writes = subjects.losses(subjects.LAYOUTS[layout][3])
             whole = self.start(subjects.kofn(self.dir, self.binary, layout, "whole"))
@@ -330,8 +331,8 @@ def compile_tool(path):
 def main():
     parser = argparse.ArgumentParser(prog="./run bench", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="two rounds of few cells")
-    parser.add_argument("--rounds", type=int, help="5 unless given")
-    parser.add_argument("--seconds", type=int, help=f"of a step, at most {STEP_SECONDS_MAX}; 5 unless given")
+    parser.add_argument("--rounds", type=int, help="5 unless given, with --quick 2")
+    parser.add_argument("--seconds", type=int, help=f"of a step, at most {STEP_SECONDS_MAX}; 5 unless given, with --quick 2; half of it with drives gone")
     parser.add_argument("--sizes", type=int, nargs="*", help="only these sizes, in bytes")
     parser.add_argument("--layouts", nargs="*", choices=list(subjects.LAYOUTS), help="only these layouts")
     parser.add_argument("--parts", nargs="*", default=["idle", "healthy", "degraded", "streams", "slow"],
