@@ -25,6 +25,7 @@
 #define CALIBRATE_THREADS_MAX 16
 #define CALIBRATE_ROUNDS 6
 #define CALIBRATE_WARM_BYTES ((size_t)1 << 20) /* of source bytes a round, at least one stripe */
+#define CALIBRATE_NS_MAX 15000000              /* on a busy machine one round may have to do */
 #define CALIBRATE_MARGIN 1.03
 #define CALIBRATE_ALIGN 4096
 #define CACHE_LINE_BYTES 64
@@ -34,7 +35,8 @@ struct calibration {
   unsigned kernels;
   pthread_barrier_t start;
   pthread_mutex_t lock;
-  bool go;
+  bool go; /* there is a barrier, and one more round */
+  uint64_t begin_ns;
   double sum; /* of the round that runs, source bytes per ns */
   double warm[XOR_KERNELS_MAX], cold[XOR_KERNELS_MAX];
 };
@@ -111,6 +113,9 @@ static void *calibrate_run(void *arg) {
       note_round(t, time_round(t, kernel, false), &c->warm[i]);
       note_round(t, time_round(t, kernel, true), &c->cold[i]);
     }
+    if (t->index == 0) c->go = now_ns() - c->begin_ns < CALIBRATE_NS_MAX;
+    pthread_barrier_wait(&c->start);
+    go = c->go;
   }
   return NULL;
 }
@@ -133,14 +138,14 @@ static bool calibrate_threads(struct calibration *c, unsigned wanted) {
   while (started < wanted &&
          pthread_create(&id[started], NULL, calibrate_run, &thread[started]) == 0)
     started++;
-  c->go = pthread_barrier_init(&c->start, NULL, started) == 0;
+  bool measured = c->go = pthread_barrier_init(&c->start, NULL, started) == 0;
   pthread_mutex_unlock(&c->lock);
   calibrate_run(&thread[0]);
   for (unsigned i = 1; i < started; i++) pthread_join(id[i], NULL);
-  if (c->go) pthread_barrier_destroy(&c->start);
+  if (measured) pthread_barrier_destroy(&c->start);
   pthread_mutex_destroy(&c->lock);
   free(memory);
-  return c->go;
+  return measured;
 }
 
 /* The library's own loop, the first, unless another is clearly faster: they differ in what was not
@@ -157,8 +162,8 @@ static unsigned best_of(const double *rates, unsigned count) {
 }
 
 void xor_kernel_calibrate(size_t unit_bytes, unsigned threads, struct xor_rates *ret_rates) {
-  uint64_t begin = now_ns();
   struct calibration c = {
+      .begin_ns = now_ns(),
       .unit_bytes = MIN(MAX(unit_bytes, CALIBRATE_UNIT_BYTES_MIN), CALIBRATE_UNIT_BYTES_MAX)};
   while (xor_kernel_get(c.kernels)) c.kernels++;
   /* aligned_alloc wants whole pages, and every unit shall begin on one */
@@ -174,5 +179,5 @@ void xor_kernel_calibrate(size_t unit_bytes, unsigned threads, struct xor_rates 
     ret_rates->warm[i] = c.warm[i];
     ret_rates->cold[i] = c.cold[i];
   }
-  ret_rates->took_us = (unsigned)((now_ns() - begin) / 1000);
+  ret_rates->took_us = (unsigned)((now_ns() - c.begin_ns) / 1000);
 }
