@@ -47,7 +47,7 @@ SIZES = [4_000, 60_000, 300_000, 1_500_000, 4_000_000]
 INDEX_SIZES = [3_000, 20_000, 60_000]
 TRASH_MS = 100
 RETURNS_S = 30  # the longest time until PUT works again
-UNKNOWN, UNKNOWN_IN = b"may or may not have taken effect", 20
+UNKNOWN, UNKNOWN_IN = b"may or may not have taken effect", 4
 KINDS = ("delete", "ballast", "foreign", "one")
 SETTINGS = f"trash_delay: {TRASH_MS}ms\nreserve_bytes: {RESERVE_MIB}MiB\nindex_map_bytes: %dMiB"
 
@@ -131,7 +131,8 @@ class Full:
 
     def put(self, key, size, where):
         """200 or 507; whether it was stored for sure. Where some drives took the row, the others then had no room, and
-        the row might be chosen, the answer is the honest 503 (PROTOCOL.md 6): rare, and counted."""
+        the row might be chosen, the answer is the honest 503 (PROTOCOL.md 6): counted, and at most one
+        beside UNKNOWN_IN clear ones."""
         a = self.objects.put(key, size, self.host, name=f"{key} {size} {self.rng.random()}")
         if a is not None and a.status == 503 and UNKNOWN in a.body:
             self.unknown += 1

@@ -124,8 +124,13 @@ class Objects:
             if not more:
                 break
             token = more.group(1)
-        if found != self.present():
-            raise Violation(f"the list at {host.id} differs: {sorted(set(found) ^ set(self.present()))[:10]}")
+        if found != sorted(set(found)):
+            raise Violation(f"the list at {host.id} is not in order: {found[:20]}")
+        with self.lock:
+            wrong = [k for k in set(found) ^ {k for k, may in self.may.items() if may != {None}}
+                     if None not in (may := self.may.get(k, {None})) or may == {None}]
+        if wrong:  # what is open may be there or not
+            raise Violation(f"the list at {host.id} differs: {sorted(wrong)[:10]}")
 
 
 def together(tasks):
