@@ -6,7 +6,9 @@
  *
  * The first look spares a bucket with objects in it, and settles keys in doubt while that is still
  * possible: once R drives refuse ACCEPT and PROMISE nothing of the bucket can be settled. The
- * second look counts: after the push no W drives can accept a new object. The register is changed
+ * second look counts: after the push no W drives can accept a new object. It asks those drives
+ * alone that refuse by now: another that has no row of a key may accept one right after it was
+ * asked, and complete a write that the refusing ones had accepted before. The register is changed
  * before the drives are told, and always by compare-and-swap, so of two gateways that finish one
  * delete in different ways only one prevails; the other reads again. */
 #include "storage/object/bucket_delete.h"
@@ -59,8 +61,10 @@ static void delete_lost(struct bucket_delete *d, int err) {
     delete_report(d, err == ERR_BUCKET_DELETING ? ERR_CONFLICT : ERR_UNAVAILABLE);
 }
 
-static void delete_revive_pushed(void *arg, int err) {
+static void delete_revive_pushed(void *arg, int err, const bool *have) {
   struct bucket_delete *d = arg;
+  (void)err;
+  (void)have;
   delete_report(d, d->verdict);
 }
 
@@ -100,12 +104,12 @@ static void delete_remove(struct bucket_delete *d) {
     delete_report(d, ERR_UNAVAILABLE);
 }
 
-static void delete_look_inside(struct bucket_delete *d);
+static void delete_look_inside(struct bucket_delete *d, const bool *refuse);
 
-static void delete_pushed(void *arg, int err) {
+static void delete_pushed(void *arg, int err, const bool *have) {
   struct bucket_delete *d = arg;
   if (err == 0)
-    delete_look_inside(d);
+    delete_look_inside(d, have);
   else if (err == ERR_CONFLICT)
     delete_look(d);
   else
@@ -152,8 +156,8 @@ static void delete_listed(void *arg, const struct object_list_result *result) {
     delete_report(d, err);
 }
 
-static void delete_look_inside(struct bucket_delete *d) {
-  struct object_list_args args = {.bucket = &d->row.info, .limit = 1};
+static void delete_look_inside(struct bucket_delete *d, const bool *refuse) {
+  struct object_list_args args = {.bucket = &d->row.info, .limit = 1, .frozen = refuse};
   if (object_list_start(d->o, &args, delete_listed, d, &d->list) < 0)
     delete_report(d, ERR_UNAVAILABLE);
 }
@@ -182,7 +186,7 @@ static void delete_read(void *arg, int err, const struct row *row) {
   d->row = found;
   d->marked = false;
   if (active)
-    delete_look_inside(d);
+    delete_look_inside(d, NULL);
   else
     delete_push(d);
 }

@@ -23,12 +23,18 @@ struct bucket_push {
   unsigned pending;
   bool have[MAP_DRIVES_MAX];
   bool newer, reported;
+  struct env_timer patience;
 };
 
 static void push_report(struct bucket_push *p, int err) {
   if (p->reported) return;
   p->reported = true;
-  p->cb(p->arg, err);
+  env_timer_stop(p->o->env, &p->patience);
+  p->cb(p->arg, err, p->have);
+}
+
+static void push_impatient(struct env_timer *t) {
+  push_report(container_of(t, struct bucket_push, patience), 0);
 }
 
 static void push_done(struct peer_call *call) {
@@ -39,12 +45,13 @@ static void push_done(struct peer_call *call) {
   p->pending--;
   p->have[pc->drive] = err == 0;
   if (err == ERR_PROMISED) p->newer = true;
+  bool covered = placement_covered(p->o->placement, p->row.info.pool, p->have, p->need);
   if (p->newer)
     push_report(p, ERR_CONFLICT);
-  else if (placement_covered(p->o->placement, p->row.info.pool, p->have, p->need))
-    push_report(p, 0);
   else if (p->pending == 0)
-    push_report(p, ERR_UNAVAILABLE);
+    push_report(p, covered ? 0 : ERR_UNAVAILABLE);
+  else if (covered && !p->reported && !p->patience.armed)
+    env_timer_start(p->o->env, &p->patience, OBJECT_SUSPECT_MS);
   if (p->pending > 0) return;
   p->o->running--;
   free(p->calls);
@@ -66,6 +73,7 @@ int bucket_push_start(struct objects *o, const struct bucket_row *row, unsigned 
   p->need = need;
   p->cb = cb;
   p->arg = arg;
+  p->patience.fire = push_impatient;
   p->pending = pool->drive_count;
   o->running++;
   for (unsigned i = 0; i < pool->drive_count; i++) {
@@ -101,8 +109,9 @@ static void revive_written(void *arg, const struct object_put_result *result) {
   revive_free(arg); /* whatever it was: who reads the mark again tries again */
 }
 
-static void revive_pushed(void *arg, int err) {
+static void revive_pushed(void *arg, int err, const bool *have) {
   struct revive *r = arg;
+  (void)have;
   r->write.row = r->row;
   r->write.row.revived = false;
   if (err == 0) err = bucket_write_start(r->o, &r->write, ROW_PUT, r->row.etag, revive_written, r);

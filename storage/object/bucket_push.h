@@ -9,10 +9,11 @@
 #include "storage/object/bucket_row.h"
 
 /* err 0: in every partition at least `need` drives hold the state (or the drive holds it already).
- * ERR_CONFLICT: a drive knows a newer state; ERR_UNAVAILABLE. */
-typedef void (*bucket_push_cb)(void *arg, int err);
-/* need: at most the pool's N. cb runs later, once; drives that are still silent are told all the
- * same. */
+ * ERR_CONFLICT: a drive knows a newer state; ERR_UNAVAILABLE. have[drive], borrowed: those that are
+ * known to hold it. */
+typedef void (*bucket_push_cb)(void *arg, int err, const bool *have);
+/* need: at most the pool's N. cb runs later, once: when all have answered, or OBJECT_SUSPECT_MS
+ * after `need` did; drives that are still silent are told all the same. */
 _must_check_ int bucket_push_start(struct objects *o, const struct bucket_row *row, unsigned need,
                                    bucket_push_cb cb, void *arg);
 

@@ -105,6 +105,10 @@ struct object_list_args {
   struct slice from; /* copied; start strictly after this key (and behind this common prefix when it
                         ends so) */
   unsigned limit;    /* keys + common prefixes; 1..1000 */
+  /* By drive, copied; NULL: all are asked. Else the drives that refuse ACCEPT in this bucket: they
+   * alone are asked, and a key that they cannot decide is ERR_UNAVAILABLE. Then "no such key" holds
+   * for good, whatever is still on its way to the others. */
+  const bool *frozen;
 };
 struct object_list_item {
   struct slice key; /* or the common prefix */

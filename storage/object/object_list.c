@@ -49,6 +49,8 @@ struct object_list {
   struct env_timer patience, soon;
   unsigned holds; /* running peer calls, and 1 until the end was reported */
   bool truncated, finished;
+  bool is_frozen;
+  bool frozen[MAP_DRIVES_MAX]; /* by drive: the only ones that are asked */
   int cancel_err;
 };
 
@@ -235,6 +237,7 @@ static int list_decide(struct object_list *l) {
     list_settle_key(l, live ? &c.row : NULL);
     return 0;
   }
+  if (l->is_frozen) return ERR_UNAVAILABLE; /* others would have to be asked */
   int err =
       key_read_start(l->o, l->pool, &l->query.bucket, list_key(l), list_key_read, l, &l->read);
   return err < 0 ? err : 1;
@@ -289,8 +292,10 @@ static void list_leave_out(struct object_list *l) {
   bool have[MAP_DRIVES_MAX] = {0};
   for (unsigned i = 0; i < l->stream_count; i++) {
     const struct peer *peer = l->streams[i].peer;
-    have[peer->drive] = peer->up && !peer->suspect;
+    have[peer->drive] = peer->up && !peer->suspect && (!l->is_frozen || l->frozen[peer->drive]);
   }
+  for (unsigned i = 0; l->is_frozen && i < l->stream_count; i++)
+    if (!l->frozen[l->streams[i].peer->drive]) list_stream_fail(&l->streams[i], ERR_PEER_DOWN);
   if (!placement_covered(l->o->placement, l->pool, have, l->r)) return;
   for (unsigned i = 0; i < l->stream_count; i++)
     if (!have[l->streams[i].peer->drive]) list_stream_fail(&l->streams[i], ERR_PEER_DOWN);
@@ -343,6 +348,8 @@ int object_list_start(struct objects *o, const struct object_list_args *args, ob
   l->pool = args->bucket->pool;
   l->limit = args->limit;
   l->r = pool->r;
+  l->is_frozen = args->frozen;
+  if (args->frozen) memcpy(l->frozen, args->frozen, sizeof l->frozen);
   l->holds = 1;
   l->text.max = (size_t)args->limit * LIST_ITEM_BYTES_MAX;
   l->patience.fire = list_impatient;

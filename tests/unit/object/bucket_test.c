@@ -322,9 +322,44 @@ Test(bucket, a_push_needs_r_holders_in_every_partition, .init = setup, .fini = t
   cr_assert_lt(put(o, &made.info, "late"), 0, "four drives accept, two do not: no quorum");
 }
 
-/* An object that is written between the first look and the push. */
 static struct bucket_info sneaky_bucket;
 static bool sneaked;
+
+/* A PUT whose row one drive took before it heard of DELETING, and is on its way to another that has
+ * not heard of it: the list of the deletion must not take the other's word. */
+static void half_put(struct fake_cluster *c, struct fake_peer *p, const struct peer_request *req) {
+  if (req->verb != PEER_BUCKET || req->bucket_state != BUCKET_DELETING || sneaked) return;
+  sneaked = true;
+  struct bucket_info own = c->bucket;
+  c->bucket = sneaky_bucket;
+  fake_object_store(c, SLICE_LIT("half"), (const uint8_t *)"x", 1, 1u, 0);
+  c->bucket = own;
+}
+
+Test(bucket, what_may_still_be_accepted_elsewhere_keeps_the_bucket) {
+  fake_bed_open(&bed, 12);
+  cluster = fake_cluster_open(&bed, 2, 1, 1, 1, "reed_sol_van", 4096);
+  struct objects *o = &cluster->objects;
+  struct answer made = create(o, "b");
+  cr_assert_eq(made.err, 0);
+  sneaky_bucket = made.info;
+  sneaked = false;
+  cluster->on_request = half_put;
+  struct bucket_info own = cluster->bucket;
+  cluster->bucket = made.info; /* where the key's other slot lies */
+  fake_peer_fail(fake_slot(cluster, SLICE_LIT("half"), 1), PEER_BUCKET, 1, ERR_TIMEOUT);
+  cluster->bucket = own;
+  cr_assert_eq(delete (o, "b"), ERR_UNAVAILABLE);
+  cr_assert(sneaked);
+  fake_run(&bed);
+  struct answer found = lookup(o, "b", true);
+  cr_assert(found.err == 0 && id128_eq(&found.info.uuid, &made.info.uuid), "it is ACTIVE again");
+  cr_assert_eq(delete (o, "b"), 0, "and goes once both refuse");
+  fake_cluster_close(cluster);
+  fake_bed_close(&bed);
+}
+
+/* An object that is written between the first look and the push. */
 static void sneak(struct fake_cluster *c, struct fake_peer *p, const struct peer_request *req) {
   if (req->verb != PEER_BUCKET || req->bucket_state != BUCKET_DELETING || sneaked) return;
   sneaked = true;
