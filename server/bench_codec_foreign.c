@@ -44,7 +44,7 @@ struct libec_args {
 };
 
 static struct {
-  void *library;
+  void *loaded;
   int (*create)(int backend, struct libec_args *args);
   int (*destroy)(int desc);
   int (*encode)(int desc, const char *data, uint64_t size, char ***ret_data, char ***ret_parity,
@@ -86,10 +86,10 @@ static int libec_load(char *why) {
       {"liberasurecode_reconstruct_fragment", &libec.reconstruct},
   };
   void *library;
-  if (libec.library) return 0;
+  if (libec.loaded) return 0;
   int err = bench_library(file, "liberasurecode1", &library, why);
   if (err == 0) err = symbols_load(library, file, symbols, ARRAY_LEN(symbols), why);
-  if (err == 0) libec.library = library;
+  if (err == 0) libec.loaded = library;
   return err;
 }
 
@@ -217,7 +217,7 @@ const struct bench_plugin bench_plugin_liberasurecode = {
 #define JERASURE_W 8
 
 static struct {
-  void *library;
+  void *loaded;
   int *(*vandermonde)(int k, int m, int w);
   int *(*cauchy_good)(int k, int m, int w);
   int *(*to_bitmatrix)(int k, int m, int w, int *matrix);
@@ -253,10 +253,10 @@ static int jerasure_load(char *why) {
       {"jerasure_schedule_decode_lazy", &jerasure.schedule_decode},
   };
   void *library;
-  if (jerasure.library) return 0;
+  if (jerasure.loaded) return 0;
   int err = bench_library(file, "libjerasure2", &library, why);
   if (err == 0) err = symbols_load(library, file, symbols, ARRAY_LEN(symbols), why);
-  if (err == 0) jerasure.library = library;
+  if (err == 0) jerasure.loaded = library;
   return err;
 }
 

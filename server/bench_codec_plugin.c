@@ -101,7 +101,7 @@ const struct bench_plugin bench_plugin_isa = {
 /* ---- isal-direct ---- */
 
 static struct {
-  void *library;
+  void *loaded;
   void (*encode_data)(int len, int k, int rows, unsigned char *tables, unsigned char **data,
                       unsigned char **coding);
   void (*init_tables)(int k, int rows, unsigned char *matrix, unsigned char *tables);
@@ -131,7 +131,7 @@ struct direct {
 };
 
 static int isal_load(char *why) {
-  if (isal.library) return 0;
+  if (isal.loaded) return 0;
   void *library;
   int err = bench_library("libisal.so.2", "libisal2", &library, why);
   if (err < 0) return err;
@@ -155,7 +155,7 @@ static int isal_load(char *why) {
     }
     memcpy(symbols[i].into, &at, sizeof at);
   }
-  isal.library = library;
+  isal.loaded = library;
   return 0;
 }
 

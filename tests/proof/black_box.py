@@ -47,9 +47,9 @@ class Bed:
         self.c = Cluster(directory, hosts=HOSTS, pool="4+2", binary=binary, settings="trash_delay: 1s",
                          server="peer_timeout: 5s\nworkers: 2\nshutdown_grace: 10s\nallow_plain_basic: true",
                          addresses=net.addresses if net else None, prefixes=net.prefixes if net else None)
-        self.clocks = [clock_fault.ClockFault(directory / f"clock{i}") for i in range(HOSTS)] if clock_fault.library() else []
+        self.clocks = [clock_fault.ClockFault(directory / f"clock{i}") for i in range(HOSTS)] if clock_fault.preload_path() else []
         self.sick = self.rng.choice(self.c.hosts)  # the one whose disk fails
-        self.disk = io_fault.IoFault(directory / "disk", self.sick.drives[0]) if io_fault.library() else None
+        self.disk = io_fault.IoFault(directory / "disk", self.sick.drives[0]) if io_fault.preload_path() else None
         self.count, self.w, self.armed = {}, None, False
         self.break_after = 0  # with a drive out for good, every other fault stops the writes: that comes late
 

@@ -5,7 +5,7 @@ import pathlib
 import struct
 
 
-def library():
+def preload_path():
     """The path of the library, or None where it was not built."""
     directory = os.environ.get("KOFN_TOOLS_DIR") or os.path.dirname(os.environ.get("KOFN_BIN", ""))
     path = pathlib.Path(directory) / "libkofn_clock_fault.so"
@@ -23,7 +23,7 @@ class ClockFault:
 
     @property
     def env(self):
-        return {"LD_PRELOAD": str(library()), "CLOCK_FAULT_CONTROL": str(self.file)}
+        return {"LD_PRELOAD": str(preload_path()), "CLOCK_FAULT_CONTROL": str(self.file)}
 
     def set(self, milliseconds):
         struct.pack_into("=q", self.map, 0, milliseconds)

@@ -545,7 +545,7 @@ def main():
     parser.add_argument("--only", default="", help="WALK[.CLASS[.ERROR]]")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    if not library():
+    if not preload_path():
         print("libkofn_io_fault.so is not built (KOFN_TOOLS_DIR)")
         return SKIP
     started = time.monotonic()

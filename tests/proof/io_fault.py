@@ -17,7 +17,7 @@ LAST_AT = PATH_AT + 512
 SIZE = LAST_AT + 512
 
 
-def library():
+def preload_path():
     """The path of the library, or None where it was not built."""
     directory = os.environ.get("KOFN_TOOLS_DIR") or os.path.dirname(os.environ.get("KOFN_BIN", ""))
     path = pathlib.Path(directory) / "libkofn_io_fault.so"
@@ -37,7 +37,7 @@ class IoFault:
 
     @property
     def env(self):
-        return {"LD_PRELOAD": str(library()), "IO_FAULT_CONTROL": str(self.file),
+        return {"LD_PRELOAD": str(preload_path()), "IO_FAULT_CONTROL": str(self.file),
                 "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
 
     def put(self, word, value):
