@@ -39,7 +39,7 @@ sys.path.insert(0, str(HERE))
 
 import remains  # noqa: E402
 from cluster import Cluster  # noqa: E402
-from io_fault import HALF, IoFault, error_name, library, wait_for  # noqa: E402
+from io_fault import HALF, IoFault, error_name, preload_path, wait_for  # noqa: E402
 from object_load import Objects, Violation, together  # noqa: E402
 
 SKIP = 77
