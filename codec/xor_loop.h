@@ -1,8 +1,8 @@
 /* xor_loop.h: the loops of one XOR kernel. Each xor_<instruction set>.c includes this once.
  *
  * The file that includes it defines XOR_TARGET (the function attribute of its instruction set,
- * maybe empty), the vector type xor_vec, and vec_load, vec_xor, vec_store (any address), vec_stream
- * (aligned, past the caches) and vec_fence.
+ * maybe empty), the vector type xor_vec, and vec_load, vec_xor, vec_store (any address) and
+ * vec_stream (aligned, past the caches).
  *
  *   head up to an aligned dst | four vectors at a time | single vectors | words and bytes
  *
@@ -130,6 +130,24 @@ XOR_INLINE void xor_many(uint8_t *dst, const uint8_t *const *src, unsigned n, si
     }
     while (next < n) from[have++] = src[next++] + at;
     last(dst + at, from, have, part);
+  }
+}
+
+/* Past the caches; where the CPU does not order such stores the caller's fence comes before anybody
+ * is told. */
+XOR_TARGET __attribute__((unused)) static void xor_pass_stream(uint8_t *dst,
+                                                               const uint8_t *const *src,
+                                                               unsigned n, size_t len) {
+  xor_pass(dst, src, n, len, true);
+}
+
+/* The whole of a kernel: any number of sources, by `pass`. */
+XOR_INLINE void xor_run(uint8_t *dst, const uint8_t *const *src, unsigned n, size_t len,
+                        void (*pass)(uint8_t *, const uint8_t *const *, unsigned, size_t)) {
+  if (n > XOR_PASS_SOURCES_MAX) {
+    xor_many(dst, src, n, len, pass);
+  } else {
+    pass(dst, src, n, len);
   }
 }
 

@@ -27,25 +27,13 @@ VEC_INLINE void vec_stream(uint8_t *at, uint8x16_t v) {
 
 #include "codec/xor_loop.h"
 
-static void xor_pass_stream(uint8_t *dst, const uint8_t *const *src, unsigned n, size_t len) {
-  xor_pass(dst, src, n, len, true);
-}
-
 void xor_neon(uint8_t *dst, const uint8_t *const *src, unsigned n, size_t len) {
-  if (n > XOR_PASS_SOURCES_MAX) {
-    xor_many(dst, src, n, len, xor_pass_cached);
-  } else {
-    xor_pass_cached(dst, src, n, len);
-  }
+  xor_run(dst, src, n, len, xor_pass_cached);
 }
 
 /* A hint only: the store is ordered like any other, so no fence follows. */
 void xor_neon_nt(uint8_t *dst, const uint8_t *const *src, unsigned n, size_t len) {
-  if (n > XOR_PASS_SOURCES_MAX) {
-    xor_many(dst, src, n, len, xor_pass_stream);
-  } else {
-    xor_pass_stream(dst, src, n, len);
-  }
+  xor_run(dst, src, n, len, xor_pass_stream);
 }
 
 #else

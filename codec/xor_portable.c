@@ -22,9 +22,5 @@ static inline void vec_store(uint8_t *at, uint64_t v) {
 #include "codec/xor_loop.h"
 
 void xor_portable64(uint8_t *dst, const uint8_t *const *src, unsigned n, size_t len) {
-  if (n > XOR_PASS_SOURCES_MAX) {
-    xor_many(dst, src, n, len, xor_pass_cached);
-  } else {
-    xor_pass_cached(dst, src, n, len);
-  }
+  xor_run(dst, src, n, len, xor_pass_cached);
 }

@@ -24,27 +24,13 @@ VEC_INLINE void vec_stream(uint8_t *at, __m128i v) {
 
 #include "codec/xor_loop.h"
 
-/* Streaming stores are ordered with nothing else: the fence comes before anybody is told. */
-XOR_TARGET static void xor_pass_stream(uint8_t *dst, const uint8_t *const *src, unsigned n,
-                                       size_t len) {
-  xor_pass(dst, src, n, len, true);
-}
-
 XOR_TARGET void xor_sse2(uint8_t *dst, const uint8_t *const *src, unsigned n, size_t len) {
-  if (n > XOR_PASS_SOURCES_MAX) {
-    xor_many(dst, src, n, len, xor_pass_cached);
-  } else {
-    xor_pass_cached(dst, src, n, len);
-  }
+  xor_run(dst, src, n, len, xor_pass_cached);
 }
 
 XOR_TARGET void xor_sse2_nt(uint8_t *dst, const uint8_t *const *src, unsigned n, size_t len) {
-  if (n > XOR_PASS_SOURCES_MAX) {
-    xor_many(dst, src, n, len, xor_pass_stream);
-  } else {
-    xor_pass_stream(dst, src, n, len);
-  }
-  _mm_sfence();
+  xor_run(dst, src, n, len, xor_pass_stream);
+  _mm_sfence(); /* streaming stores are ordered with nothing else */
 }
 
 #else

@@ -94,6 +94,8 @@ uint64_t bench_thread_ns(void); /* the calling thread's CPU time */
 void bench_pause_ms(unsigned ms);
 /* One line on standard error that replaces the last one; nothing unless that is a terminal. */
 void bench_progress(const char *fmt, ...) _printf_(1, 2);
+/* Writes what is wrong with an option into why[BENCH_WHY_BYTES]; returns ERR_INVALID. */
+int bench_refuse(char *why, const char *fmt, ...) _printf_(2, 3);
 void bench_progress_end(void);
 
 /* SIGINT and SIGTERM set this; every loop of a benchmark looks at it. */

@@ -1,5 +1,4 @@
 /* bench_codec_options.c: what `kofn bench codec` may be told: Ceph's names, and kofn's own. */
-#include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -39,22 +38,13 @@ static const struct bench_option codec_options[] = {
     {NULL, 0, BENCH_FLAG, 0, 0, 0},
 };
 
-static int refuse(char *why, const char *fmt, ...) _printf_(2, 3);
-static int refuse(char *why, const char *fmt, ...) {
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(why, BENCH_WHY_BYTES, fmt, ap);
-  va_end(ap);
-  return ERR_INVALID;
-}
-
 /* Ceph's -P k=4: the parameters of its plugins that mean something here; others are ignored, as
  * its plugins do. */
 static int options_parameters(struct bench_codec_options *o, char *why) {
   for (unsigned i = 0; i < o->parameters.count; i++) {
     const char *text = o->parameters.at[i], *value = strchr(text, '=');
     char *end;
-    if (!value) return refuse(why, "--parameter: `%.60s` is not NAME=VALUE", text);
+    if (!value) return bench_refuse(why, "--parameter: `%.60s` is not NAME=VALUE", text);
     size_t len = (size_t)(value++ - text);
     if (len == 9 && memcmp(text, "technique", 9) == 0) {
       o->techniques = (struct bench_texts){{value}, 1};
@@ -68,7 +58,8 @@ static int options_parameters(struct bench_codec_options *o, char *why) {
     uint64_t most = into == &o->packet_size ? 3100 : MAP_SLOTS_MAX - 1;
     *into = strtoull(value, &end, 10);
     if (end == value || *end || *into < 1 || *into > most)
-      return refuse(why, "--parameter %.60s: not a number from 1 to %u", text, (unsigned)most);
+      return bench_refuse(why, "--parameter %.60s: not a number from 1 to %u", text,
+                          (unsigned)most);
   }
   return 0;
 }
@@ -114,16 +105,16 @@ static void options_defaults(struct bench_codec_options *o) {
 static int options_check_decode(const struct bench_codec_options *o, char *why) {
   for (unsigned i = 0; i < o->erased.count; i++) {
     if (o->erased.at[i] >= o->k + o->m)
-      return refuse(why, "--erased %u: chunks are numbered from 0 to %u", (unsigned)o->erased.at[i],
-                    (unsigned)(o->k + o->m - 1));
+      return bench_refuse(why, "--erased %u: chunks are numbered from 0 to %u",
+                          (unsigned)o->erased.at[i], (unsigned)(o->k + o->m - 1));
     for (unsigned j = 0; j < i; j++)
       if (o->erased.at[j] == o->erased.at[i])
-        return refuse(why, "--erased names chunk %u twice", (unsigned)o->erased.at[i]);
+        return bench_refuse(why, "--erased names chunk %u twice", (unsigned)o->erased.at[i]);
   }
   uint64_t lost = o->erased.count ? o->erased.count : o->erasures;
   if (lost < 1 || lost > o->m)
-    return refuse(why, "%u+%u: erasures are a number from 1 to %u, not %u", (unsigned)o->k,
-                  (unsigned)o->m, (unsigned)o->m, (unsigned)lost);
+    return bench_refuse(why, "%u+%u: erasures are a number from 1 to %u, not %u", (unsigned)o->k,
+                        (unsigned)o->m, (unsigned)o->m, (unsigned)lost);
   return 0;
 }
 
@@ -133,9 +124,9 @@ static int options_check_shape(const struct bench_codec_options *o, char *why) {
     int technique = technique_find(o->techniques.at[i]);
     struct profile p = {.k = (uint8_t)o->k, .m = (uint8_t)o->m, .unit_bytes = 65536};
     if (technique < 0 || technique == TECHNIQUE_NONE)
-      return refuse(why, "there is no technique `%.60s`", o->techniques.at[i]);
+      return bench_refuse(why, "there is no technique `%.60s`", o->techniques.at[i]);
     p.technique = (uint8_t)technique;
-    if (codec_check(&p, words, sizeof words) < 0) return refuse(why, "%.200s", words);
+    if (codec_check(&p, words, sizeof words) < 0) return bench_refuse(why, "%.200s", words);
   }
   return strcmp(o->workload, "decode") == 0 ? options_check_decode(o, why) : 0;
 }
@@ -145,26 +136,29 @@ static int options_check(const struct bench_codec_options *o, char *why) {
   static const char *const techniques[] = {"reed_sol_van", "cauchy", "xor", "xor3p", NULL};
   for (unsigned i = 0; i < o->plugins.count; i++) {
     if (!bench_plugin_find(o->plugins.at[i]))
-      return refuse(why, "there is no plugin `%.40s`: isa, isal-direct, liberasurecode, jerasure",
-                    o->plugins.at[i]);
+      return bench_refuse(why,
+                          "there is no plugin `%.40s`: isa, isal-direct, liberasurecode, jerasure",
+                          o->plugins.at[i]);
     for (unsigned j = 0; j < i; j++)
       if (strcmp(o->plugins.at[i], o->plugins.at[j]) == 0)
-        return refuse(why, "--plugin names %.40s twice", o->plugins.at[i]);
+        return bench_refuse(why, "--plugin names %.40s twice", o->plugins.at[i]);
   }
   const char *stranger = bench_texts_stranger(&o->only, parts);
-  if (stranger) return refuse(why, "--only: `%.40s` is none of table, crc, passes, xor", stranger);
+  if (stranger)
+    return bench_refuse(why, "--only: `%.40s` is none of table, crc, passes, xor", stranger);
   if (strcmp(o->workload, "encode") != 0 && strcmp(o->workload, "decode") != 0)
-    return refuse(why, "--workload is encode or decode, not `%.40s`", o->workload);
+    return bench_refuse(why, "--workload is encode or decode, not `%.40s`", o->workload);
   if (strcmp(o->generation, "random") != 0 && strcmp(o->generation, "exhaustive") != 0)
-    return refuse(why, "--erasures-generation is random or exhaustive, not `%.40s`", o->generation);
-  if (o->against && !o->html) return refuse(why, "--against wants --html");
+    return bench_refuse(why, "--erasures-generation is random or exhaustive, not `%.40s`",
+                        o->generation);
+  if (o->against && !o->html) return bench_refuse(why, "--against wants --html");
   if (!o->grid) {
-    if (o->only.count) return refuse(why, "--only wants --grid");
+    if (o->only.count) return bench_refuse(why, "--only wants --grid");
     return options_check_shape(o, why);
   }
   stranger = bench_texts_stranger(&o->techniques, techniques);
-  if (stranger) return refuse(why, "there is no technique `%.60s`", stranger);
-  if ((o->k != 0) != (o->m != 0)) return refuse(why, "-k and -m go together with --grid");
+  if (stranger) return bench_refuse(why, "there is no technique `%.60s`", stranger);
+  if ((o->k != 0) != (o->m != 0)) return bench_refuse(why, "-k and -m go together with --grid");
   return 0;
 }
 

@@ -1,9 +1,19 @@
 /* bench_options.c: the command line of `kofn bench`: one table of options for each command. */
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "config/err.h"
 #include "config/settings.h"
 #include "server/bench.h"
+
+int bench_refuse(char *why, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(why, BENCH_WHY_BYTES, fmt, ap);
+  va_end(ap);
+  return ERR_INVALID;
+}
 
 /* A whole decimal number, nothing around it. */
 static int parse_number(const char *text, uint64_t *ret_value) {

@@ -1,5 +1,4 @@
 /* bench_system_options.c: what `kofn bench system` may be told. */
-#include <stdarg.h>
 #include <stdlib.h>
 
 #include "codec/codec.h"
@@ -31,26 +30,18 @@ static const struct bench_option system_options[] = {
     {NULL, 0, BENCH_FLAG, 0, 0, 0},
 };
 
-static int refuse(char *why, const char *fmt, ...) _printf_(2, 3);
-static int refuse(char *why, const char *fmt, ...) {
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(why, BENCH_WHY_BYTES, fmt, ap);
-  va_end(ap);
-  return ERR_INVALID;
-}
-
 int bench_pool_parse(const char *text, struct bench_pool *ret_pool, char why[BENCH_WHY_BYTES]) {
   struct bench_pool p = {.k = 0};
   char words[BENCH_WHY_BYTES];
   int end = 0;
   if (sscanf(text, "%31[a-z0-9_]:%2u+%2u%n", p.technique, &p.k, &p.m, &end) != 3 || text[end])
-    return refuse(why, "--pool: `%.60s` is not TECHNIQUE:K+M", text);
+    return bench_refuse(why, "--pool: `%.60s` is not TECHNIQUE:K+M", text);
   int technique = technique_find(p.technique);
   struct profile profile = {.k = (uint8_t)p.k, .m = (uint8_t)p.m, .unit_bytes = 65536};
-  if (technique < 0) return refuse(why, "--pool: there is no technique `%s`", p.technique);
+  if (technique < 0) return bench_refuse(why, "--pool: there is no technique `%s`", p.technique);
   profile.technique = (uint8_t)technique;
-  if (codec_check(&profile, words, sizeof words) < 0) return refuse(why, "--pool: %.200s", words);
+  if (codec_check(&profile, words, sizeof words) < 0)
+    return bench_refuse(why, "--pool: %.200s", words);
   snprintf(p.name, sizeof p.name, "%s-%u-%u", p.technique, p.k, p.m);
   for (char *c = p.name; *c; c++)
     if (*c == '_') *c = '-'; /* a bucket has its name from it */
@@ -64,34 +55,37 @@ static int options_check(struct bench_system_options *o, char *why) {
   const char *stranger = bench_texts_stranger(&o->workloads, workloads);
   struct bench_address address;
   struct bench_pool pool;
-  if (stranger) return refuse(why, "--workload: `%.40s` is none of put, get, degraded", stranger);
-  if (o->against && !o->html) return refuse(why, "--against wants --html");
-  if (o->pools.count > BENCH_POOLS_MAX) return refuse(why, "--pool: at most %d", BENCH_POOLS_MAX);
+  if (stranger)
+    return bench_refuse(why, "--workload: `%.40s` is none of put, get, degraded", stranger);
+  if (o->against && !o->html) return bench_refuse(why, "--against wants --html");
+  if (o->pools.count > BENCH_POOLS_MAX)
+    return bench_refuse(why, "--pool: at most %d", BENCH_POOLS_MAX);
   if ((o->urls.count > 0) != (o->admins.count > 0))
-    return refuse(why, "--url and --admin go together");
+    return bench_refuse(why, "--url and --admin go together");
   if (o->urls.count > BENCH_HOSTS_MAX || o->admins.count > BENCH_HOSTS_MAX)
-    return refuse(why, "--url, --admin: at most %d", BENCH_HOSTS_MAX);
+    return bench_refuse(why, "--url, --admin: at most %d", BENCH_HOSTS_MAX);
   if (o->urls.count == 0) {
     if (o->user || o->pids.count)
-      return refuse(why, "--user and --pid are of a running cluster: --url is missing");
+      return bench_refuse(why, "--user and --pid are of a running cluster: --url is missing");
     for (unsigned i = 0; i < o->pools.count; i++) {
       int err = bench_pool_parse(o->pools.at[i], &pool, why);
       if (err < 0) return err;
     }
     return 0;
   }
-  if (!o->user || !strchr(o->user, ':')) return refuse(why, "--user wants KEY:SECRET");
-  if (strlen(o->user) >= 512) return refuse(why, "--user is too long");
+  if (!o->user || !strchr(o->user, ':')) return bench_refuse(why, "--user wants KEY:SECRET");
+  if (strlen(o->user) >= 512) return bench_refuse(why, "--user is too long");
   if (o->hosts || o->drives || o->dir)
-    return refuse(why, "--hosts, --drives and --dir are of a cluster that is started: no --url");
+    return bench_refuse(why,
+                        "--hosts, --drives and --dir are of a cluster that is started: no --url");
   if (bench_texts_has(&o->workloads, "degraded"))
-    return refuse(why,
-                  "--workload degraded stops a host, which is done to a cluster of its own "
-                  "alone: stop one, then measure get");
+    return bench_refuse(why,
+                        "--workload degraded stops a host, which is done to a cluster of its own "
+                        "alone: stop one, then measure get");
   for (unsigned i = 0; i < o->urls.count + o->admins.count; i++) {
     const char *text = i < o->urls.count ? o->urls.at[i] : o->admins.at[i - o->urls.count];
     if (bench_address_parse(text, &address) < 0)
-      return refuse(why, "`%.100s` is not an address such as http://127.0.0.1:9000", text);
+      return bench_refuse(why, "`%.100s` is not an address such as http://127.0.0.1:9000", text);
   }
   return 0;
 }
