@@ -141,9 +141,9 @@ def difference(before, after):
     return "\n".join(words[:20])
 
 
-def settled(cluster, timeout=60, without=()):
+def settled(cluster, timeout=150, without=()):
     """The state once it stands still: no row undecided, nothing waiting to be dropped or in the trash, no change for a
-    second. (The trash empties after drive.trash_delay.)"""
+    second. (The trash empties after drive.trash_delay, a minute by default: what put_whole wrote twice is there so long.)"""
     end = time.monotonic() + timeout
     last, since = of_cluster(cluster, without), time.monotonic()
     while True:
